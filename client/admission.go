@@ -120,6 +120,12 @@ type Admit struct {
 	Keep bool
 	Peek bool // answer as for a real request, but charge nothing
 
+	// Tag names the hold for who was never told its id: Admission.SettleTag and ReleaseTag, and Settle and Release of the
+	// handle, end one of the holds of the tag. At most 128 bytes, and 64 holds of an admission of a key have one
+	// tag at a time. A retry makes another hold, which its time ends: with a Tag, a Hold is short. It goes with
+	// demands of one key, and not with Keep or an IdempotencyKey.
+	Tag string
+
 	// Policy names an admission policy, which says Key and Demands by what the request is: see
 	// Admin.ApplyPolicies. One that is not there is ErrPolicyUnknown.
 	Policy  string
@@ -162,6 +168,7 @@ type Admitted struct {
 	key  string
 	keys []string // of all demands, if they are of several
 	hold string
+	tag  string // by which it is ended, in place of hold
 	ttl  time.Duration
 
 	mu      sync.Mutex
@@ -186,7 +193,7 @@ func (c *Client) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 	const what = "admit"
 	idem, err := keyOf(q.Options)
-	h := &Admitted{of: a, key: q.Key, keys: q.keys(), ttl: q.Hold, lost: make(chan struct{})}
+	h := &Admitted{of: a, key: q.Key, keys: q.keys(), tag: q.Tag, ttl: q.Hold, lost: make(chan struct{})}
 	if q.Key == "" && len(h.keys) > 0 {
 		h.key = h.keys[0]
 	}
@@ -194,7 +201,7 @@ func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 	if q.Policy != "" {
 		addressed = a.c.judge(ctx, q.Policy, a.name) // its key is not known here
 	}
-	if err := cmp.Or(addressed, err, q.validate()); err != nil {
+	if err := cmp.Or(addressed, err, q.validate(idem)); err != nil {
 		return h, about(err, what, q.Key, "")
 	}
 	demands := make([]*admissionpb.Demand, len(q.Demands))
@@ -205,8 +212,11 @@ func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 	if q.Charge {
 		expiry = admissionpb.OnExpiry_ON_EXPIRY_CHARGE
 	}
-	op := a.c.ops.begin()
-	defer op.finish()
+	var op *operation // nil: the hold is known by its tag
+	if q.Tag == "" {
+		op = a.c.ops.begin()
+		defer op.finish()
+	}
 	sent := time.Now() // the owner counts from a moment after it
 	to := toKey(h.key, q.Peek).of(what)
 	if q.Policy != "" {
@@ -214,11 +224,12 @@ func (a Admission) Admit(ctx context.Context, q Admit) (*Admitted, error) {
 	}
 	r, err := ask(ctx, a.c, to, op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.AdmitResponse, error) {
 		return admissionpb.NewAdmissionServiceClient(conn).Admit(ctx, &admissionpb.AdmitRequest{Key: q.Key, Name: a.name, Demands: demands, HoldNs: int64(q.Hold), OnExpiry: expiry, Peek: q.Peek,
-			Policy: q.Policy, Fields: q.fields(), Amounts: q.amounts(), RequestId: unlessKeyed(id, idem), IdempotencyKey: idem}, opts...)
+			Policy: q.Policy, Fields: q.fields(), Amounts: q.amounts(), RequestId: unlessKeyed(id, idem), IdempotencyKey: idem, HoldTag: q.Tag}, opts...)
 	})
 	if err != nil {
+		// With a tag that could end a hold of another request.
 		//guard:client-admit-back
-		if errors.Is(err, ErrOutcomeUnknown) && q.Hold != 0 && !q.Peek && idem == "" && h.key != "" {
+		if op != nil && errors.Is(err, ErrOutcomeUnknown) && q.Hold != 0 && !q.Peek && idem == "" && h.key != "" {
 			op.finish()
 			a.giveBack(h.key, holdOf(op))
 		}
@@ -249,7 +260,7 @@ func (a Admission) giveBack(key, hold string) {
 	})
 }
 
-func (q *Admit) validate() error {
+func (q *Admit) validate(idem string) error {
 	for i := range q.Demands {
 		d := &q.Demands[i]
 		switch {
@@ -267,8 +278,15 @@ func (q *Admit) validate() error {
 	case q.Policy == "" && len(q.Fields)+len(q.Amounts) > 0:
 		return invalid("Fields", "and Amounts go with a Policy")
 	}
-	if q.Keep && q.Hold == 0 {
+	switch {
+	case q.Keep && q.Hold == 0:
 		return invalid("Keep", "goes with a Hold")
+	case q.Tag != "" && q.Hold == 0 && !q.Peek:
+		return invalid("Tag", "goes with a Hold")
+	case q.Tag != "" && q.Keep:
+		return invalid("Tag", "does not go with Keep: another one may end the hold; leave one of them out")
+	case q.Tag != "" && idem != "":
+		return invalid("Tag", "does not go with an IdempotencyKey: one of them names the hold")
 	}
 	return nil
 }
@@ -371,130 +389,4 @@ func (h *Admitted) extend(ctx context.Context, over *time.Timer, left time.Durat
 			over.Stop()
 		}
 	}
-}
-
-// Cost is what a demand has really cost, by its name: "limit", "counter" or "slots" if it was given none.
-type Cost struct {
-	Name string
-	Cost uint64
-	Key  string // of the demand, if it is another one than that of the hold
-}
-
-// Settled is how a hold was settled.
-type Settled struct {
-	// Late reports that the time of the hold was over: what its expiry did was corrected.
-	Late  bool
-	Costs []SettledCost // of each demand; empty if Replayed, and of a hold of several keys
-	Meta
-}
-
-// SettledCost is how a demand was settled.
-type SettledCost struct {
-	Name    string
-	Charged uint64 // what it has cost in the end
-	Back    uint64 // what was given back
-	Taken   uint64 // what was taken beyond what was charged before
-	Debt    uint64 // what is charged beyond the capacity now
-}
-
-// Settle ends the hold with what its demands have really cost. One that is not named has cost what it
-// reserved. The error is ErrHoldUnknown if the hold was over for too long. What was not admitted, has no hold or
-// is settled stays as it is.
-func (h *Admitted) Settle(ctx context.Context, costs ...Cost) (Settled, error) {
-	return h.settle(ctx, costs, false)
-}
-
-// releaseTime is for how long a Release goes on when its context has ended.
-const releaseTime = 2 * time.Second
-
-// Release ends the hold as if nothing had been used, if it is not settled. It goes on for a moment when ctx ends, or
-// has ended, so that it may be deferred.
-func (h *Admitted) Release(ctx context.Context) error {
-	if ctx == nil {
-		_, err := h.settle(ctx, nil, true)
-		return err
-	}
-	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	if end, ok := ctx.Deadline(); ok {
-		var done context.CancelFunc
-		later, done = context.WithTimeout(later, max(time.Until(end), 0)+releaseTime)
-		defer done()
-	}
-	//guard:client-release-goes-on releaseTime -> 0
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(releaseTime, cancel) })
-	defer stop()
-	_, err := h.settle(later, nil, true)
-	return err
-}
-
-func (h *Admitted) settle(ctx context.Context, costs []Cost, release bool) (Settled, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.hold == "" || h.settled {
-		return Settled{}, nil
-	}
-	s, err := h.settleAt(ctx, costs, release)
-	h.settled = err == nil || errors.Is(err, ErrHoldUnknown)
-	// What is over is not kept, also if nobody could be told: it ends with its time.
-	//guard:client-failed-settle-keeps !errors.Is(err, ErrInvalid) -> h.settled
-	if h.stop != nil && !errors.Is(err, ErrInvalid) {
-		h.stop()
-	}
-	return s, err
-}
-
-// Settle ends a hold of a key that another process may have made: see Admitted.Settle.
-func (a Admission) Settle(ctx context.Context, key, hold string, costs []Cost, opts ...CallOption) (Settled, error) {
-	return a.settle(ctx, key, hold, costs, false, opts)
-}
-
-// Release ends a hold of a key as if nothing had been used.
-func (a Admission) Release(ctx context.Context, key, hold string, opts ...CallOption) (Settled, error) {
-	return a.settle(ctx, key, hold, nil, true, opts)
-}
-
-func (a Admission) settle(ctx context.Context, key, hold string, costs []Cost, release bool, opts []CallOption) (Settled, error) {
-	const what = "settle"
-	idem, err := keyOf(opts)
-	if err := cmp.Or(a.c.judge(ctx, key, a.name), err); err != nil {
-		return Settled{}, about(err, what, key, "")
-	}
-	q := &admissionpb.SettleRequest{Key: key, Name: a.name, HoldId: hold, Release: release, IdempotencyKey: idem}
-	for _, c := range costs {
-		q.Costs = append(q.Costs, &admissionpb.Cost{Key: c.Key, Name: c.Name, Cost: c.Cost})
-	}
-	op := a.c.ops.begin()
-	defer op.finish()
-	r, err := ask(ctx, a.c, toKey(key, false).of(what), op, func(ctx context.Context, conn *grpc.ClientConn, id *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.SettleResponse, error) {
-		q.RequestId = unlessKeyed(id, idem)
-		return admissionpb.NewAdmissionServiceClient(conn).Settle(ctx, q, opts...)
-	})
-	if err != nil {
-		return Settled{}, err
-	}
-	s := Settled{Late: r.State != admissionpb.HoldState_HOLD_STATE_HELD, Meta: metaOf(r, r.Replay)}
-	for _, c := range r.Costs {
-		s.Costs = append(s.Costs, SettledCost{c.Name, c.Charged, c.Back, c.Taken, c.Debt})
-	}
-	if r.State == admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
-		return s, errHoldUnknown(what, key, r.Owner)
-	}
-	return s, nil
-}
-
-// Extend has a hold of a key end so long from now, and reports whether it goes on: if not, its time was over before. It
-// never shortens a hold: one that ends later does so. ErrHoldUnknown: it was settled, never was, or is forgotten.
-func (a Admission) Extend(ctx context.Context, key, hold string, ttl time.Duration) (bool, error) {
-	const what = "extend"
-	if err := a.c.judge(ctx, key, a.name); err != nil {
-		return false, about(err, what, key, "")
-	}
-	r, err := ask(ctx, a.c, toKey(key, false).of(what), nil, func(ctx context.Context, conn *grpc.ClientConn, _ *commonpb.RequestId, opts ...grpc.CallOption) (*admissionpb.ExtendResponse, error) {
-		return admissionpb.NewAdmissionServiceClient(conn).Extend(ctx, &admissionpb.ExtendRequest{Key: key, Name: a.name, HoldId: hold, HoldNs: int64(ttl)}, opts...)
-	})
-	if err == nil && r.State == admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
-		return false, errHoldUnknown(what, key, r.Owner)
-	}
-	return r.GetState() == admissionpb.HoldState_HOLD_STATE_HELD, err
 }

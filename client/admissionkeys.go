@@ -39,7 +39,12 @@ func (q *Admit) keys() (all []string) {
 // settleAt has the owner of one of the keys end the hold. If it does not know it any more, because what it kept was lost,
 // another one may.
 func (h *Admitted) settleAt(ctx context.Context, costs []Cost, release bool) (s Settled, err error) {
-	s, err = h.of.settle(ctx, h.key, h.hold, costs, release, nil)
+	held := heldAs{hold: h.hold}
+	//guard:client-tag-ends-one false
+	if h.tag != "" { // who ended it by its tag may have left its id to another one
+		held = heldAs{tag: h.tag}
+	}
+	s, err = h.of.settle(ctx, h.key, held, costs, release, nil)
 	if len(h.keys) < 2 || !errors.Is(err, ErrHoldUnknown) {
 		return s, err
 	}
@@ -51,7 +56,7 @@ func (h *Admitted) settleAt(ctx context.Context, costs []Cost, release bool) (s 
 		if key == h.key {
 			continue
 		}
-		if s, err = h.of.settle(ctx, key, h.hold, costs, release, nil); !errors.Is(err, ErrHoldUnknown) {
+		if s, err = h.of.settle(ctx, key, held, costs, release, nil); !errors.Is(err, ErrHoldUnknown) {
 			break
 		}
 	}

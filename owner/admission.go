@@ -121,13 +121,24 @@ func (op *Admit) validate(ref *Ref) error {
 	return nil
 }
 
+// named reports what keeps the hold from having one name.
+func (op *Admit) named(id *reqid.ID) error {
+	switch {
+	case op.tagged() && id.Given():
+		return errHoldTag
+	case op.Hold != 0 && !op.Peek && !id.Given() && !op.tagged():
+		return errHoldID
+	}
+	return nil
+}
+
 // Judge reports what an owner would refuse of a request under an id, if no limit is overridden.
 func (op *Admit) Judge(ref Ref, id reqid.ID) error {
 	if err := op.validate(&ref); err != nil {
 		return err
 	}
-	if op.Hold != 0 && !op.Peek && !id.Given() {
-		return errHoldID
+	if err := op.named(&id); err != nil {
+		return err
 	}
 	for i := range op.Demands {
 		if d := &op.Demands[i]; d.Clamp == 0 && d.never != nil {
@@ -178,11 +189,8 @@ func (s *Store) Admit(now int64, ref Ref, id reqid.ID, op Admit, to []DemandAnsw
 	if err := op.validate(&ref); err != nil {
 		return AdmitAnswer{}, err
 	}
-	switch {
-	case op.tagged() && id.Given():
-		return AdmitAnswer{}, errHoldTag
-	case op.Hold != 0 && !op.Peek && !id.Given() && !op.tagged():
-		return AdmitAnswer{}, errHoldID
+	if err := op.named(&id); err != nil {
+		return AdmitAnswer{}, err
 	}
 	t := target{ref: ref, kind: KindAdmission, now: now}
 	if err := t.enter(s); err != nil {

@@ -23,6 +23,7 @@ type admitFlags struct {
 	clamp           int
 	hold            time.Duration
 	onExpiry        string
+	tag             string
 	peek            bool
 	key             idempotencyKey
 	policy          string
@@ -42,7 +43,8 @@ then the owners of all keys hold first, and all of them charge, or none does.
 
 With --hold, what is charged is reserved, and the name of the hold is printed: "keystead settle"
 says what it has cost. What nobody settles in that time is given back, or with --on-expiry charge
-stays charged. --slots need a hold, and come back when it ends.
+stays charged. --slots need a hold, and come back when it ends. With --tag, "keystead settle --tag"
+ends one of the holds of that text, from wherever: nobody needs the name that is printed.
 
 With --policy, an admission policy says key and demands by what the request is (--field) and costs
 (--amount); "keystead policy explain" shows which. With --hold, the key is printed before the hold.
@@ -59,6 +61,7 @@ policy decided; of each demand it is then by what. There is no hold then, and - 
   keystead admit org:7 --limit tpm=1000/1m:100000 --clamp 25 --hold 1m    # reserves 250 at most
   keystead admit org:7 --limit rpm=60/1m --limit model:large//rpm=500/1m  # of two keys
   held=$(keystead admit --policy chat --field org=7 --field user=42 --amount tokens=4000 --hold 1m) && keystead settle $held spent=3127
+  keystead admit org:7 --slots running=8 --hold 5m --tag "req-$id"        # … keystead settle org:7 --tag "req-$id" --release
   keystead admit org:7 --limit quota=100000/month --algorithm calendar-window --time-zone Europe/Berlin --slots running=8 --hold 1m`,
 		Args: f.args,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, std, strings.Join(args, "")) },
@@ -73,6 +76,7 @@ policy decided; of each demand it is then by what. There is no hold then, and - 
 	cmd.Flags().IntVar(&f.clamp, "clamp", 0, "the share of each capacity, in percent, that is reserved at most; not of slots")
 	cmd.Flags().DurationVar(&f.hold, "hold", 0, "how long it is reserved at most; 0 = it is spent at once")
 	cmd.Flags().StringVar(&f.onExpiry, "on-expiry", "release", "what becomes of what nobody settles: release or charge")
+	cmd.Flags().StringVar(&f.tag, "tag", "", "the hold is ended by this `TEXT`; a retry makes another hold")
 	cmd.Flags().BoolVar(&f.peek, "peek", false, "answer, but charge nothing")
 	f.key.flags(cmd)
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`NAME` of the admission policy that says key and demands")
@@ -151,7 +155,7 @@ func (f *admitFlags) demands(c *client.Client) (all []client.Demand, names []str
 	return all, names, nil
 }
 
-func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
+func (f *admitFlags) validate() error {
 	if f.onExpiry != "release" && f.onExpiry != "charge" {
 		return usageError{fmt.Errorf("--on-expiry %q: choose release or charge", f.onExpiry)}
 	}
@@ -160,6 +164,16 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	}
 	if f.clamp != 0 && f.hold == 0 && !f.peek {
 		return usageError{errors.New("--clamp goes with --hold: what is spent at once is charged in full")}
+	}
+	if f.tag != "" && f.hold == 0 && !f.peek {
+		return usageError{errors.New("--tag goes with --hold: what is spent at once is not ended")}
+	}
+	return nil
+}
+
+func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
+	if err := f.validate(); err != nil {
+		return err
 	}
 	node, err := f.client(cmd.Context())
 	if err != nil {
@@ -176,7 +190,7 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	if err != nil {
 		return err
 	}
-	q.Hold, q.Charge, q.Peek, q.Options = f.hold, f.onExpiry == "charge", f.peek, []client.CallOption{f.key.option()}
+	q.Hold, q.Charge, q.Tag, q.Peek, q.Options = f.hold, f.onExpiry == "charge", f.tag, f.peek, []client.CallOption{f.key.option()}
 	h, err := node.Admission(f.name).Admit(cmd.Context(), q)
 	if f.policy != "" {
 		for _, d := range h.Demands {
@@ -265,99 +279,6 @@ func admittedJSONOf(h *client.Admitted, names []string) admittedJSON {
 		j.Demands = append(j.Demands, demandJSON{names[i], d.Refused, d.Reserved, d.Capacity, d.Remaining, d.Debt, seconds(d.RetryAfter), d.Overridden, string(d.Degraded)})
 	}
 	return j
-}
-
-func newSettle(std Process) *cobra.Command {
-	var f remote
-	var name string
-	var release bool
-	var key idempotencyKey
-	cmd := &cobra.Command{
-		Use:   "settle KEY HOLD [[KEY//]NAME=COST]...",
-		Short: "Say what a hold has really cost, or release it",
-		Long: `Ends a hold that "keystead admit --hold" has printed. NAME=COST says what a demand has really cost;
-one that is not named has cost what it reserved. More than was reserved is always taken, as debt:
-nothing is admitted until it is paid. With --release nothing was used.
-
-After the time of the hold it corrects what its expiry did, for five minutes. Then the hold is
-unknown: nothing happens, and the exit code is 3. A HOLD that is - was admitted by a fallback:
-there is nothing to settle. With --json:
-{"late": bool, "costs": [{"name", "charged", "back", "taken", "debt"}], "epoch": number}.`,
-		Example: `  keystead settle org:7 "$hold" tpm=3127
-  keystead settle org:7 "$hold" --release`,
-		Args: settleArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			costs, err := parseCosts(args[2:])
-			if err != nil {
-				return err
-			}
-			if args[1] == noHold {
-				return showNoHold(std, f.json)
-			}
-			if release && len(costs) > 0 {
-				return usageError{errors.New("--release and costs exclude each other: nothing was used, or it is said how much")}
-			}
-			node, err := f.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer node.Close()
-			a := node.Admission(name)
-			var s client.Settled
-			if release {
-				s, err = a.Release(cmd.Context(), args[0], args[1], key.option())
-			} else {
-				s, err = a.Settle(cmd.Context(), args[0], args[1], costs, key.option())
-			}
-			if errors.Is(err, client.ErrHoldUnknown) {
-				return unknownHold(std)
-			}
-			if err != nil {
-				return node.explain(err)
-			}
-			return showSettled(std, &s, f.json)
-		},
-	}
-	f.flags(cmd)
-	cmd.Flags().StringVar(&name, "name", "", admissionNameText)
-	cmd.Flags().BoolVar(&release, "release", false, "nothing was used: give all back")
-	key.flags(cmd)
-	return cmd
-}
-
-type costJSON struct {
-	Name    string `json:"name"`
-	Charged uint64 `json:"charged"`
-	Back    uint64 `json:"back"`
-	Taken   uint64 `json:"taken"`
-	Debt    uint64 `json:"debt"`
-}
-
-func showSettled(std Process, s *client.Settled, asJSON bool) error {
-	if asJSON {
-		j := struct {
-			Late  bool       `json:"late"`
-			Costs []costJSON `json:"costs"`
-			Epoch uint64     `json:"epoch"`
-			Lost  uint64     `json:"lost_epoch,omitempty"`
-		}{Late: s.Late, Epoch: s.Epoch, Lost: s.LostEpoch}
-		for _, c := range s.Costs {
-			j.Costs = append(j.Costs, costJSON(c))
-		}
-		return printJSON(std.Out, j)
-	}
-	line := "settled"
-	if s.Late {
-		line += "  after its time"
-	}
-	for _, c := range s.Costs {
-		line += fmt.Sprintf("  %s: %d", printable(c.Name), c.Charged)
-		if c.Debt > 0 {
-			line += fmt.Sprintf(" (owes %d)", c.Debt)
-		}
-	}
-	_, err := fmt.Fprintln(std.Out, line)
-	return err
 }
 
 func newAdmission(std Process) *cobra.Command {

@@ -151,13 +151,6 @@ func explainRequest(out io.Writer, a *policy.Admission, request *requestFlags, a
 // noHold stands for the hold of what was admitted without the owner of its key: there is nothing to settle.
 const noHold = "-"
 
-func settleArgs(_ *cobra.Command, args []string) error {
-	if len(args) < 2 {
-		return usageError{errors.New("KEY and HOLD are missing\n  hint: keystead settle KEY HOLD NAME=COST")}
-	}
-	return nil
-}
-
 // showNoHold says that there is no hold to settle.
 func showNoHold(std Process, asJSON bool) error {
 	if asJSON {

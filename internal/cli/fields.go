@@ -15,7 +15,7 @@ var typedAs = map[string]string{
 	"idle_ttl_ns": "--idle-ttl", "ttl_ns": "--ttl", "ends_after_ns": "--for", "wait_ns": "--wait", "holder": "--holder", "metadata": "--metadata",
 	"max_delay_ns": "--max-delay", "fallback": "--fallback", "fallback.source": "--fallback", "fallback.cap": "--fallback", "fallback.period_ns": "--fallback",
 	"fallback.known_for_ns": "--fallback", "fallback.budget_ns": "--budget",
-	"hold_ns": "--hold", "hold_id": "HOLD", "on_expiry": "--on-expiry", "fields": "--field", "amounts": "--amount",
+	"hold_ns": "--hold", "hold_id": "HOLD", "hold_tag": "--tag", "on_expiry": "--on-expiry", "fields": "--field", "amounts": "--amount",
 	"min": "--min", "max": "--max", "delta": "DELTA", "kind": "--kind", "parts": "--parts",
 }
 

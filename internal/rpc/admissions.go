@@ -147,7 +147,12 @@ func admitOf(q *admissionpb.AdmitRequest) (owner.Admit, error) {
 	if q.OnExpiry > admissionpb.OnExpiry_ON_EXPIRY_CHARGE || q.OnExpiry < 0 {
 		return owner.Admit{}, &failure.Error{Reason: failure.Invalid, Field: "on_expiry", Message: "is unknown to this node", Hint: "use RELEASE or CHARGE"}
 	}
-	return owner.Admit{Hold: q.HoldNs, Charge: q.OnExpiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE, Peek: q.Peek}, nil
+	op := owner.Admit{Hold: q.HoldNs, Charge: q.OnExpiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE, Peek: q.Peek}
+	if q.HoldTag == "" {
+		return op, nil
+	}
+	op.Tag = admission.TagOf(q.HoldTag)
+	return op, validTag(q.HoldTag)
 }
 
 // admit charges all demands, or none.
@@ -155,12 +160,6 @@ func (s *Server) admit(f frame, q *admissionpb.AdmitRequest, r *admissionpb.Admi
 	op, err := admitOf(q)
 	if err != nil {
 		return verdict{}, err
-	}
-	if q.HoldTag != "" {
-		if err := validTag(q.HoldTag); err != nil {
-			return verdict{}, err
-		}
-		op.Tag = admission.TagOf(q.HoldTag)
 	}
 	if q.Policy != "" {
 		return s.admitByPolicy(f, op, q, r)

@@ -61,6 +61,8 @@ func TestAdmitFallsBack(t *testing.T) {
 		g.nodes["n2"].frozen.Store(true)
 		peek := ask(2)
 		peek.Peek = true
+		tagged := ask(0)
+		tagged.RequestId, tagged.HoldTag = nil, "t"
 		for i, want := range []struct {
 			q            *admissionpb.AdmitRequest
 			admitted     bool
@@ -73,6 +75,7 @@ func TestAdmitFallsBack(t *testing.T) {
 			{func() *admissionpb.AdmitRequest { q := ask(5); q.Amounts[0].Cost = 4000; return q }(), false, 0, 3, false, true}, // half of 9 are 4
 			{ask(6), true, 0, 1, false, false},
 			{ask(7), false, 0, 1, true, true},
+			{tagged, false, 0, 1, true, true},
 		} {
 			began := time.Now()
 			r := must(c.Admit(bound(t), want.q))(t)
@@ -94,7 +97,7 @@ func TestAdmitFallsBack(t *testing.T) {
 			}
 		}
 		degraded := g.nodes["n1"].metrics.degraded
-		if a, b := count(t, degraded.of[fallback.LocalCap]["outcome_unknown"])+count(t, degraded.of[fallback.LocalCap]["budget"]), count(t, degraded.of[fallback.LastKnown]["outcome_unknown"])+count(t, degraded.of[fallback.LastKnown]["budget"]); a != 6 || b != 6 {
+		if a, b := count(t, degraded.of[fallback.LocalCap]["outcome_unknown"])+count(t, degraded.of[fallback.LocalCap]["budget"]), count(t, degraded.of[fallback.LastKnown]["outcome_unknown"])+count(t, degraded.of[fallback.LastKnown]["budget"]); a != 7 || b != 7 {
 			t.Errorf("counted %v and %v", a, b)
 		}
 		_, err := c.Settle(bound(t), &admissionpb.SettleRequest{Key: first.Key, HoldId: ""})
@@ -129,6 +132,7 @@ func TestAdmitThatDoesNotFall(t *testing.T) {
 			"another user":    {"", wrong(3, func(q *admissionpb.AdmitRequest) { q.Fields[0].Value = "v" })},
 			"a long hold":     {"INVALID", wrong(4, func(q *admissionpb.AdmitRequest) { q.HoldNs = int64(25 * time.Hour) })},
 			"no id":           {"INVALID", wrong(5, func(q *admissionpb.AdmitRequest) { q.RequestId = nil })},
+			"an id and a tag": {"INVALID", wrong(12, func(q *admissionpb.AdmitRequest) { q.HoldTag = "t" })},
 			"half of an id":   {"INVALID", wrong(6, func(q *admissionpb.AdmitRequest) { q.RequestId = &commonpb.RequestId{Sequence: 1} })},
 			"on expiry":       {"INVALID", wrong(7, func(q *admissionpb.AdmitRequest) { q.OnExpiry = 7 })},
 			"its own name":    {"INVALID", wrong(8, func(q *admissionpb.AdmitRequest) { q.Name = "rpm" })},

@@ -110,7 +110,8 @@ func (x *crossing) deliver() {
 
 // admits has a node begin an admission, for the first time or again. It may die: what is sent to it is lost then.
 func (x *crossing) admits(q *crossed, age int64) {
-	c, holds := across.NewCoordinator(q.across(), q.terms, 1, age, x.now, x.now+10*second)
+	c := across.NewCoordinator(q.across(), q.terms, 1, age, x.now+10*second)
+	holds := c.Holds(age)
 	dead := false
 	hear := func(from uint8, a across.Answer) {
 		if dead = dead || !x.calm && rapid.IntRange(0, 9).Draw(x.t, "dies") == 0; dead {

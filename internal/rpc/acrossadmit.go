@@ -168,7 +168,7 @@ func (s *Server) coordinate(o *admitOp, q *admissionpb.AdmitRequest, keys []stri
 		}
 	}
 	k.from = append(k.from, len(k.at))
-	k.c, _ = across.NewCoordinator(across.ID{Client: k.of.Client, Sequence: k.of.Sequence}, terms, epoch, k.of.Age, 0, math.MaxInt64)
+	k.c = across.NewCoordinator(across.ID{Client: k.of.Client, Sequence: k.of.Sequence}, terms, epoch, k.of.Age, math.MaxInt64)
 	return k, nil
 }
 

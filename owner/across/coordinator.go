@@ -24,16 +24,21 @@ type Outcome struct {
 
 // NewCoordinator begins an admission that the caller first sent some time ago, 0 on the first
 // attempt. epoch is that of the table, which is not 0. The Holds are to be sent.
-func NewCoordinator(id ID, t Terms, epoch uint64, age, now, deadline int64) (c *Coordinator, holds []Hold) {
+func NewCoordinator(id ID, t Terms, epoch uint64, age, deadline int64) *Coordinator {
 	//guard:across-retry-epoch
 	if age > 0 { // the first attempt may have gone by an older one
 		epoch = 0
 	}
-	c = &Coordinator{ID: id, Terms: t, Epoch: epoch, Deadline: deadline}
-	for i := range t.Keys {
-		holds = append(holds, Hold{ID: id, Terms: t, Self: uint8(i), Epoch: epoch, Age: age})
+	return &Coordinator{ID: id, Terms: t, Epoch: epoch, Deadline: deadline}
+}
+
+// Holds returns what the participants are asked, in their order.
+func (c *Coordinator) Holds(age int64) []Hold {
+	holds := make([]Hold, len(c.Keys))
+	for i := range holds {
+		holds[i] = Hold{ID: c.ID, Terms: c.Terms, Self: uint8(i), Epoch: c.Epoch, Age: age}
 	}
-	return c, holds
+	return holds
 }
 
 // Answered is told the answer of a participant to a Hold or to a Word. done is what the caller is to be told
@@ -102,7 +107,8 @@ func (c *Coordinator) answer(p Phase) *Outcome {
 	return o
 }
 
-func (c *Coordinator) tell(p Phase, to Set, known bool) (words []Word) {
+func (c *Coordinator) tell(p Phase, to Set, known bool) []Word {
+	words := make([]Word, 0, to.Len())
 	for i := range c.Keys {
 		if to.Has(uint8(i)) {
 			words = append(words, Word{ID: c.ID, To: uint8(i), Key: c.Keys[i], Epoch: c.Epoch, Phase: p, All: known, Print: c.Print})

@@ -4,6 +4,14 @@ import "unsafe"
 
 // What is remembered stands in a heap, the vote first that time changes next.
 
+// entry is a vote in the heap, with its time, so that an order of thousands is found without looking at any of them.
+//
+// Invariant: at == v.at(), which fix sees to.
+type entry struct {
+	at int64
+	v  *Vote
+}
+
 // at returns when Expire or Due has something to do.
 func (v *Vote) at() int64 {
 	switch {
@@ -30,7 +38,7 @@ func (s *State) put(v *Vote) {
 	s.votes[v.ID] = v
 	s.count(v, 1)
 	v.place = len(s.due)
-	s.due = append(s.due, v)
+	s.due = append(s.due, entry{v: v})
 	s.fix(v)
 }
 
@@ -53,12 +61,11 @@ func (s *State) drop(id ID) {
 	s.count(v, -1)
 	delete(s.votes, id)
 	last := s.due[len(s.due)-1]
-	s.due[len(s.due)-1] = nil
+	s.due[len(s.due)-1] = entry{}
 	s.due = s.due[:len(s.due)-1]
-	if last != v {
-		last.place = v.place
-		s.due[last.place] = last
-		s.fix(last)
+	if last.v != v {
+		s.set(v.place, last)
+		s.fix(last.v)
 	}
 }
 
@@ -72,38 +79,41 @@ func (s *State) count(v *Vote, n int) {
 	}
 }
 
-// fix puts a vote where its time belongs.
+// fix puts a vote where its time belongs. It has to follow each change of that.
 func (s *State) fix(v *Vote) {
-	for v.place > 0 {
-		up := s.due[(v.place-1)/2]
-		if up.at() <= v.at() {
+	e, i := entry{v.at(), v}, v.place
+	for i > 0 {
+		up := (i - 1) / 2
+		if s.due[up].at <= e.at {
 			break
 		}
-		s.swap(up, v)
+		s.set(i, s.due[up])
+		i = up
 	}
 	for {
-		i := 2*v.place + 1
-		if i >= len(s.due) {
-			return
+		down := 2*i + 1
+		if down >= len(s.due) {
+			break
 		}
-		down := s.due[i]
-		if i+1 < len(s.due) && s.due[i+1].at() < down.at() {
-			down = s.due[i+1]
+		if down+1 < len(s.due) && s.due[down+1].at < s.due[down].at {
+			down++
 		}
-		if v.at() <= down.at() {
-			return
+		if e.at <= s.due[down].at {
+			break
 		}
-		s.swap(v, down)
+		s.set(i, s.due[down])
+		i = down
 	}
+	s.set(i, e)
+}
+
+func (s *State) set(i int, e entry) {
+	e.v.place = i
+	s.due[i] = e
 }
 
 // Bytes is about what the state takes.
 func (s *State) Bytes() int {
 	const perVote = int(unsafe.Sizeof(Vote{})) + 2*8 + int(unsafe.Sizeof(ID{})) + 24 // in the heap and in the map
 	return len(s.votes)*perVote + s.text
-}
-
-func (s *State) swap(a, b *Vote) {
-	a.place, b.place = b.place, a.place
-	s.due[a.place], s.due[b.place] = a, b
 }

@@ -195,7 +195,8 @@ func (r *row) note() {
 func (s *sim) begin(q *request) {
 	epoch := s.epoch - min(s.epoch-1, uint64(s.rand.IntN(3))) // its table may be old
 	age := s.now - q.began
-	c, holds := NewCoordinator(q.ID, q.Terms, epoch, age, s.now, s.now+20*Patience)
+	c := NewCoordinator(q.ID, q.Terms, epoch, age, s.now+20*Patience)
+	holds := c.Holds(age)
 	dies := int64(1) << 60
 	if !s.calm && s.one(3) {
 		dies = s.now + s.rand.Int64N(20)*tick

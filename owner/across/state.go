@@ -25,7 +25,7 @@ type State struct {
 	Since int64
 
 	votes map[ID]*Vote
-	due   []*Vote // a heap by when time changes them
+	due   []entry // a heap by when time changes them
 	held  int     // that are no denials
 	open  int     // that are Held
 	text  int     // bytes that those take in a record that are no denials
@@ -249,7 +249,7 @@ func (s *State) Next() (id ID, at int64, ok bool) {
 	if len(s.due) == 0 {
 		return ID{}, 0, false
 	}
-	return s.due[0].ID, s.due[0].at(), true
+	return s.due[0].v.ID, s.due[0].at, true
 }
 
 // Due returns what a participant has to send now for an admission.
@@ -295,8 +295,8 @@ func (s *State) Expire(id ID, now int64) (e Effect, changed bool) {
 
 // Each shows all that is remembered, in no order, until show returns false.
 func (s *State) Each(show func(v *Vote) bool) {
-	for _, v := range s.due {
-		if !show(v) {
+	for _, e := range s.due {
+		if !show(e.v) {
 			return
 		}
 	}

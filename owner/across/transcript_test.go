@@ -193,14 +193,15 @@ func TestRetryByANewerTable(t *testing.T) {
 	a, b := NewState(cfg), NewState(cfg)
 	now := int64(time.Hour)
 
-	first, holds := NewCoordinator(theID, terms, 7, 0, now, now+20*Patience)
+	first := NewCoordinator(theID, terms, 7, 0, now+20*Patience)
+	holds := first.Holds(0)
 	b.Vote(&holds[1], now, nil)
 	first.Answered(1, Answer{Phase: Held})
 	b = NewState(cfg) // and its standby, after the answer
 	b.Lost, b.Since = 8, now+2*Patience
 
 	now += 3 * Patience
-	_, again := NewCoordinator(theID, terms, 9, 3*Patience, now, now+20*Patience)
+	again := NewCoordinator(theID, terms, 9, 3*Patience, now+20*Patience).Holds(3 * Patience)
 	if v, _, _ := a.Judge(&again[0], now); v != Fresh {
 		t.Fatal(v)
 	}

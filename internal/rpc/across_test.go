@@ -240,6 +240,39 @@ func TestAcrossRefusesWhatIsNone(t *testing.T) {
 	})
 }
 
+// An error that stays is one of all: what the others hold is given back at once. After one that passes, the same request
+// may be admitted.
+func TestAcrossAfterAnError(t *testing.T) {
+	crossed(t, 3, func(t *testing.T, x *crossing) {
+		other := &admissionpb.AdmitRequest{Key: x.keys[1], Demands: []*admissionpb.Demand{{Name: "used", Limit: &admissionpb.LimitDemand{Limit: 9, PeriodNs: int64(time.Hour)}}}}
+		x.admit("n1", other)
+		for _, through := range x.names() {
+			if _, err := x.nodes[through].admissions.Admit(bound(t), x.request(3, 10)); status.Code(err) != codes.FailedPrecondition {
+				t.Error(err)
+			}
+			time.Sleep(across.Patience / 4)
+			x.used(0)
+		}
+
+		k := x.coordinated(x.request(3, 10))
+		k.q.Demands[1].Name, k.c.Names[1] = "more", owner.NameAcross(x.keys[1], "more")
+		for _, i := range []int{0, 2} {
+			k.answers[i] = must(acrossHold.atOwner(bound(t), x.nodes["n1"].server, k.hold(i)))(t)
+		}
+		k.errs[1] = owner.ErrDemandSplit
+		if _, err := k.conclude(); status.Code(Status(err)) != codes.Unavailable {
+			t.Error(err)
+		}
+		time.Sleep(across.Patience / 4)
+		x.used(3)
+		if last := x.holds(k, 1); last[0] != across.Held {
+			t.Error("asked again:", last)
+		}
+		time.Sleep(2 * across.Patience)
+		x.used(3)
+	})
+}
+
 // coordinated are the Holds of a request whose coordinator then dies.
 func (x *crossing) coordinated(q *admissionpb.AdmitRequest) *coordination {
 	x.t.Helper()

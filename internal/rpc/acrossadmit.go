@@ -286,6 +286,7 @@ func (k *coordination) conclude() (*admissionpb.AdmitResponse, error) {
 // unknown returns why there is no outcome. An error of one participant that says that nothing happened there is that of
 // all: it has not held, and does not unless the caller asks again.
 func (k *coordination) unknown() error {
+	k.askWhoFailed()
 	for _, err := range k.errs {
 		if err != nil && wire(err).Reason != commonpb.Reason_REASON_OUTCOME_UNKNOWN {
 			return err
@@ -294,18 +295,44 @@ func (k *coordination) unknown() error {
 	return errAcrossOpen
 }
 
+// stays are reasons of errors that the same request gets again. Others pass: a client tries again by itself, with the same
+// id, and may be admitted then.
+var stays = map[commonpb.Reason]bool{
+	commonpb.Reason_REASON_INVALID: true, commonpb.Reason_REASON_KIND_MISMATCH: true, commonpb.Reason_REASON_STORE_FULL: true, commonpb.Reason_REASON_TOO_LARGE: true,
+	commonpb.Reason_REASON_REQUEST_TOO_OLD: true, commonpb.Reason_REASON_REQUEST_ID_REUSED: true,
+}
+
+// askWhoFailed has participants that have answered with an error that stays say that they never hold, so that the others
+// give back what they hold now, and not after a question of their own.
+func (k *coordination) askWhoFailed() {
+	held := slices.ContainsFunc(k.answers, func(a *peerv1.HoldResponse) bool { return a != nil })
+	for i, err := range k.errs {
+		//guard:across-error-stays stays[wire(err).Reason] -> true
+		if err == nil || !held || !stays[wire(err).Reason] {
+			continue
+		}
+		q := across.Question{ID: k.c.ID, To: uint8(i), Key: k.c.Keys[i], Epoch: k.c.Epoch, Age: k.of.Age, Print: k.c.Print}
+		k.s.outboxes.send(acrossQuestion, outgoing{wireQuestion(k.name, &q), k.hears(q.To)})
+	}
+}
+
+// hears returns what is told the answer of a participant to a word or a question.
+func (k *coordination) hears(from uint8) func(across.Answer) {
+	return func(a across.Answer) {
+		k.mu.Lock()
+		_, more := k.c.Answered(from, a)
+		k.mu.Unlock()
+		k.tell(more)
+	}
+}
+
 // tell has participants told, and what they answer gone by.
 func (k *coordination) tell(words []across.Word) {
 	for i := range words {
 		w := &words[i]
 		x := outgoing{news: wireWord(k.name, w)}
 		if !w.All && w.Phase == across.Admitted {
-			x.hear = func(a across.Answer) {
-				k.mu.Lock()
-				_, more := k.c.Answered(w.To, a)
-				k.mu.Unlock()
-				k.tell(more)
-			}
+			x.hear = k.hears(w.To)
 		}
 		k.s.outboxes.send(acrossWord, x)
 	}

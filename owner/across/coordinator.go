@@ -64,6 +64,9 @@ func (c *Coordinator) Answered(from uint8, a Answer) (done *Outcome, words []Wor
 		return c.answer(Refused), c.tell(Cancelled, all&^c.denied, false)
 	case c.answered == Unknown && c.unsure != 0 && c.denied == 0 && c.held|c.unsure == all:
 		return c.answer(Unknown), nil
+	//guard:across-late-denial false
+	case c.answered == Forgotten && c.held != all && a.Phase.Denies(): // of one that had not said what it does
+		return nil, c.tell(Cancelled, c.held&^c.denied, false)
 	case c.denied != 0 && a.Phase == Held: // also one that was late
 		return nil, c.tell(Cancelled, one, false)
 	case c.answered == Admitted && c.known == all:

@@ -3,6 +3,7 @@ package rls
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"math"
 	"time"
@@ -72,7 +73,7 @@ func (c *call) decide() (err error) {
 	if c.hurried {
 		c.decided = make(chan struct{})
 		defer func() {
-			c.vain = err != nil || c.over && !c.s.cfg.Shadow
+			c.vain = err != nil || c.inVain()
 			close(c.decided)
 		}()
 	}
@@ -94,10 +95,20 @@ func (c *call) decide() (err error) {
 		denied = c.drain(ctx)
 	}
 	c.askAgain(ctx)
-	if c.over && !c.s.cfg.Shadow {
+	if c.inVain() {
 		c.giveBack()
 	}
 	return nil
+}
+
+// inVain reports whether nobody gets anything for the hits, of a call without an error: it is over a limit, or its caller
+// has left. Where owners that do not answer are passed over, that is none.
+func (c *call) inVain() bool {
+	//guard:rls-left-in-vain
+	if errors.Is(c.ctx.Err(), context.Canceled) {
+		return true
+	}
+	return c.over && !c.s.cfg.Shadow
 }
 
 // answerBy is the part of the time that a caller leaves after which a policy of a

@@ -100,22 +100,24 @@ func TestSlotsThatComeLate(t *testing.T) {
 			s.Close()
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // in time, for a caller that leaves at that moment
-		k := &keeper{after: time.Second}
-		s := newService(t, slotPolicies, nil)
-		s.admitter = k
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second/2, cancel)
-		if got := s.got(t, ctx, asked(1, "error")); got != "Canceled" {
-			t.Error(got)
-		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if ids := k.ended(); len(ids) != 1 || ids[0] != "of 1" {
-			t.Errorf("%q were given back", ids)
-		}
-		s.Close()
-	})
+	for key, want := range map[string]string{"error": "Canceled", "allow": "OK: OK/0", "deny": "OVER_LIMIT: OVER_LIMIT/0"} { // a caller that leaves
+		synctest.Test(t, func(t *testing.T) {
+			k := &keeper{after: time.Second}
+			s := newService(t, slotPolicies, nil)
+			s.admitter = k
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second/2, cancel)
+			if got := s.got(t, ctx, asked(1, key)); got != want {
+				t.Errorf("%s: %s", key, got)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if ids := k.ended(); len(ids) != 1 || ids[0] != "of 1" {
+				t.Errorf("%s: %q were given back", key, ids)
+			}
+			s.Close()
+		})
+	}
 }
 
 // TestSlotTags: entries that differ have different tags, of a length that an admission takes.

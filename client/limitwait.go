@@ -90,8 +90,12 @@ func (q *Check) maxDelay() int64 {
 // noTurn is the error of a wait for a turn that there is not in time, or no place to wait for it.
 func noTurn(d *Decision, n uint64) *Error {
 	if d.Remaining < n {
+		room := d.RetryAfter.String() + " from now there is room"
+		if d.RetryAfter == math.MaxInt64 {
+			room = "there never is room for so many"
+		}
 		return &Error{Code: codes.ResourceExhausted, Reason: ErrNoTurn, RetryAfter: d.RetryAfter,
-			Message: fmt.Sprintf("its queue is full: %d of %d places are free, and %s from now there is room", d.Remaining, d.Capacity, d.RetryAfter),
+			Message: fmt.Sprintf("its queue is full: %d of %d places are free, and %s", d.Remaining, d.Capacity, room),
 			Hint:    "give the limit a greater burst, for how many tokens there are places, or try again later"}
 	}
 	return &Error{Code: codes.ResourceExhausted, Reason: ErrNoTurn, RetryAfter: d.RetryAfter,

@@ -237,7 +237,7 @@ func sayRefused(std Process, h *client.Admitted, names []string) error {
 	}
 	when := "try again when slots or a counter are given back"
 	if h.RetryAfter > 0 {
-		when = "try again in " + people(h.RetryAfter)
+		when = againIn(h.RetryAfter)
 	}
 	if h.Contended {
 		when = "try again: what is missing is held for other requests, which may be refused"

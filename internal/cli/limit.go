@@ -273,14 +273,14 @@ func (f *limitFlags) show(out io.Writer, d *client.Decision) error {
 	marks := degradedMark(d) + debtMark(d.Debt) + overrideMark(d.Overridden) + endsMark(d) + partsMark(d.Parts) + graceMark(d.LostEpoch)
 	var err error
 	if f.refund != 0 {
-		_, err = fmt.Fprintf(out, "refunded %d of %d left, full in %s%s\n", d.Remaining, d.Capacity, people(d.ResetAfter), marks)
+		_, err = fmt.Fprintf(out, "refunded %d of %d left, %s%s\n", d.Remaining, d.Capacity, fullIn(d.ResetAfter), marks)
 	} else if d.Allowed && d.Delay > 0 {
-		_, err = fmt.Fprintf(out, "allowed  in %s, %d of %d left, full in %s%s\n", people(d.Delay), d.Remaining, d.Capacity, people(d.ResetAfter), marks)
+		_, err = fmt.Fprintf(out, "allowed  in %s, %d of %d left, %s%s\n", people(d.Delay), d.Remaining, d.Capacity, fullIn(d.ResetAfter), marks)
 	} else if d.Allowed {
-		_, err = fmt.Fprintf(out, "allowed  %d of %d left, full in %s%s\n", d.Remaining, d.Capacity, people(d.ResetAfter), marks)
+		_, err = fmt.Fprintf(out, "allowed  %d of %d left, %s%s\n", d.Remaining, d.Capacity, fullIn(d.ResetAfter), marks)
 	} else {
-		_, err = fmt.Fprintf(out, "denied   %d of %d left, try again in %s, full in %s%s\n",
-			d.Remaining, d.Capacity, people(d.RetryAfter), people(d.ResetAfter), marks)
+		_, err = fmt.Fprintf(out, "denied   %d of %d left, %s, %s%s\n",
+			d.Remaining, d.Capacity, againIn(d.RetryAfter), fullIn(d.ResetAfter), marks)
 	}
 	return err
 }

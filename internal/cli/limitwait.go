@@ -102,12 +102,12 @@ func (f *limitFlags) noTurn(std Process, key string, d *client.Decision) error {
 		return exitCode(exitNotAcquired)
 	}
 	if d.Remaining < f.cost {
-		fmt.Fprintf(std.Err, "keystead: the queue of %q is full, %d of %d places are free; there is room in %s\n  hint: raise --burst, the number of places, or try again then\n",
-			key, d.Remaining, d.Capacity, people(d.RetryAfter))
+		fmt.Fprintf(std.Err, "keystead: the queue of %q is full, %d of %d places are free; %s\n  hint: raise --burst, the number of places, or try again then\n",
+			key, d.Remaining, d.Capacity, in("there is room", d.RetryAfter, "there never is room"))
 		return exitCode(exitNotAcquired)
 	}
-	if _, err := fmt.Fprintf(std.Err, "keystead: no turn of %q within %s: %d of %d places are free, try again in %s\n",
-		key, plainTimes(f.maxDelay.String()), d.Remaining, d.Capacity, people(d.RetryAfter)); err != nil {
+	if _, err := fmt.Fprintf(std.Err, "keystead: no turn of %q within %s: %d of %d places are free, %s\n",
+		key, plainTimes(f.maxDelay.String()), d.Remaining, d.Capacity, againIn(d.RetryAfter)); err != nil {
 		return err
 	}
 	return exitCode(exitNotAcquired)

@@ -91,7 +91,7 @@ func stateText(o *client.ObjectState) string {
 				return "nothing spent" + over
 			}
 		}
-		return fmt.Sprintf("%d spent at %d/%s, full in %s%s", o.Limit.Spent, o.Limit.Rate.Limit, cmp.Or(o.Limit.Calendar, o.Limit.Rate.Period.String()), people(o.Limit.ResetAfter), over)
+		return fmt.Sprintf("%d spent at %d/%s, %s%s", o.Limit.Spent, o.Limit.Rate.Limit, cmp.Or(o.Limit.Calendar, o.Limit.Rate.Period.String()), fullIn(o.Limit.ResetAfter), over)
 	case o.Counter != nil:
 		return fmt.Sprintf("%d at version %d", o.Counter.Value, o.Counter.Version)
 	case o.Lock != nil && o.Lock.Holder != nil:

@@ -112,6 +112,23 @@ func (s seconds) MarshalJSON() ([]byte, error) {
 	return []byte(strings.TrimSuffix(strings.TrimRight(text, "0"), ".")), nil
 }
 
+// endless is longer than anything lasts. What never comes is said to come in the longest time that there is.
+const endless = 250 * 365 * 24 * time.Hour
+
+// in says what happens in some time, or what is so if it never does.
+func in(what string, d time.Duration, never string) string {
+	if d > endless {
+		return never
+	}
+	return what + " in " + people(d)
+}
+
+// fullIn says when everything is available again.
+func fullIn(d time.Duration) string { return in("full", d, "never full") }
+
+// againIn says when what was refused passes.
+func againIn(d time.Duration) string { return in("try again", d, "never passes") }
+
 // people writes a duration as people read it: three figures are enough.
 func people(d time.Duration) string {
 	switch {

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -54,5 +56,21 @@ func TestBenchLegend(t *testing.T) {
 	}
 	if text := benchLegend([]bench.Result{{}}); text != "" {
 		t.Errorf("without ratios: %q", text)
+	}
+}
+
+// What never happens is told in words, and not in the longest time that there is.
+func TestNever(t *testing.T) {
+	for _, tc := range []struct {
+		d           time.Duration
+		again, full string
+	}{
+		{0, "try again in 0s", "full in 0s"},
+		{100 * 365 * 24 * time.Hour, "try again in 876000h0m0s", "full in 876000h0m0s"},
+		{math.MaxInt64, "never passes", "never full"},
+	} {
+		if again, full := againIn(tc.d), fullIn(tc.d); again != tc.again || full != tc.full {
+			t.Errorf("%s: %q and %q", tc.d, again, full)
+		}
 	}
 }

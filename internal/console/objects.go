@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -138,7 +139,11 @@ func limitFacts(l *adminpb.LimitState, add func(what, format string, args ...any
 	if algorithm, ok := strings.CutPrefix(l.Algorithm.String(), "ALGORITHM_"); ok && l.Algorithm != limitpb.Algorithm_ALGORITHM_UNSPECIFIED {
 		add("shape", "%s", strings.ToLower(strings.ReplaceAll(algorithm, "_", " ")))
 	}
-	add("full again", "in %s", lasting(l.ResetAfterNs))
+	if l.ResetAfterNs == math.MaxInt64 {
+		add("full again", "never")
+	} else {
+		add("full again", "in %s", lasting(l.ResetAfterNs))
+	}
 }
 
 func lockFacts(l *adminpb.LockState, add func(what, format string, args ...any)) {

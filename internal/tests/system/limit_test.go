@@ -215,6 +215,10 @@ func TestLimitOverride(t *testing.T) {
 	if got := succeeds(t, override("show")...); got != "5/1m, burst 9, until it is cleared\n" {
 		t.Errorf("got %q", got)
 	}
+	if r := keystead(t, check...); !strings.HasPrefix(r.out, "denied   0 of 9 left, never passes, full in ") {
+		t.Errorf("got %+v", r)
+	}
+	refuses(t, 3, "refused  api owes 71; never passes\n", "admit", "overridden", "--limit", "api=100/1h:40")
 	if got := succeeds(t, override("clear")...); got != "cleared\n" {
 		t.Errorf("got %q", got)
 	}

@@ -150,7 +150,27 @@ func (t *target) knownLocked(a *AcrossAnswer, id *reqid.ID, op *HoldAcross) (kno
 	if err := t.roomLocked(id); err != nil {
 		return false, err
 	}
-	return false, nil
+	return false, t.denialRoomLocked()
+}
+
+// denialRoomLocked returns the error of a denial for which there is no memory. What is asked for is held by others until
+// that is said, so it may use what request ids have beyond the bound.
+func (t *target) denialRoomLocked() error {
+	//guard:across-denial-memory
+	if err := t.sh.store.grows(across.DenialSize, true); err != nil {
+		return err
+	}
+	return nil
+}
+
+// markRoomLocked makes room for a mark: who is asked is to answer, and a Cancel that overtakes its Hold to stay.
+func (t *target) markRoomLocked() error {
+	if err := t.roomLocked(&noRequest); err != nil {
+		return err
+	}
+	//guard:across-mark-crowded
+	t.pruneLocked(nil)
+	return t.denialRoomLocked()
 }
 
 // pruneEvery is how long it is at least between two looks at all votes of an object.
@@ -222,6 +242,10 @@ func (t *target) voteAcrossLocked(a *AcrossAnswer, h *across.Hold, id *reqid.ID,
 			admission.AppendDemands(&w, []admission.Demand{t.sh.steps[i].reserved()})
 		}
 		h.Own = w.B
+		//guard:across-memory
+		if err := t.sh.store.grows(h.Size(), !t.hasAdmission()); err != nil {
+			return across.Answer{}, err
+		}
 		t.storeStepsLocked()
 	} else {
 		no = t.refusalLocked(h, decided.RetryAfter, op.Demands, decided.Demands)
@@ -311,11 +335,9 @@ func (s *Store) AskAcross(now int64, ref Ref, q across.Question) (AcrossAnswer, 
 			}
 			return a, nil
 		}
-		if err := t.roomLocked(&noRequest); err != nil {
+		if err := t.markRoomLocked(); err != nil {
 			return a, err
 		}
-		//guard:across-asked-crowded
-		t.pruneLocked(nil)
 	}
 	var changed bool
 	a.Answer, changed = t.votesLocked().Asked(&q, t.now)
@@ -347,11 +369,9 @@ func (s *Store) TellAcross(now int64, ref Ref, w across.Word) (AcrossAnswer, err
 	}
 	//guard:across-overtaken false
 	if w.Phase == across.Cancelled && !t.elsewiseLocked(w.ID) { // the Hold may come after it
-		if err := t.roomLocked(&noRequest); err != nil {
+		if err := t.markRoomLocked(); err != nil {
 			return a, err
 		}
-		//guard:across-overtaken-crowded
-		t.pruneLocked(nil)
 		var changed bool
 		a.Answer, _, changed = t.votesLocked().Told(&w, t.now)
 		t.toldVoteLocked(w.ID, changed)

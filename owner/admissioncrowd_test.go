@@ -1,10 +1,14 @@
 package owner
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner/across"
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/reqid"
 )
 
 // crowd has a party remember as many denials as there is room for.
@@ -71,4 +75,37 @@ func (p *party) crowded() (is bool) {
 		is = t.hasAdmission() && t.votesLocked().Crowded()
 	}
 	return is
+}
+
+// TestVotesAreCounted: votes count as memory, also on admissions that are there. Without memory nothing is held any more,
+// and denials have some more; then nothing is said.
+func TestVotesAreCounted(t *testing.T) {
+	const most = 1 << 20
+	s := newStore(t, func(c *Config) { c.MaxBytes = most })
+	now, i := int64(0), uint64(0)
+	at := func() Ref { return Ref{Key: fmt.Sprint(i % 4), Name: "admission"} }
+	for _, fill := range []struct {
+		what  string
+		bytes int64
+		do    func() (AcrossAnswer, error)
+	}{
+		{"holds", most, func() (AcrossAnswer, error) {
+			key, other := at().Key, strings.Repeat("x", 400)
+			op := HoldAcross{Terms: across.Terms{Keys: []string{key, other}, Of: []uint8{0, 1}, Names: []uint32{NameAcross(key, "a"), 1}, Hold: 24 * 3600 * second}, Epoch: 1, Demands: []Demand{tokens("a", 1, 1e9)}}
+			return s.HoldAcross(now, at(), reqid.ID{Client: reqid.Client{Hi: 1, Lo: i % 16}, Sequence: 1 + i}, op, nil)
+		}},
+		{"marks", most + most/idReserve, func() (AcrossAnswer, error) {
+			return s.AskAcross(now, at(), across.Question{ID: across.ID{Client: reqid.Client{Hi: 1}, Sequence: 1 + i}})
+		}},
+	} {
+		var err error
+		from := i
+		for ; err == nil && i < from+4*across.MaxHeld; i++ {
+			now += second / 100
+			_, err = fill.do()
+		}
+		if b := s.Stats().Bytes; reason(err) != failure.StoreFull || b > fill.bytes+16<<10 {
+			t.Errorf("%s: %d bytes for %d: %v", fill.what, b, i-from, err)
+		}
+	}
 }

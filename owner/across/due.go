@@ -112,8 +112,11 @@ func (s *State) set(i int, e entry) {
 	s.due[i] = e
 }
 
+// DenialSize is about what a denial takes, and a hold beside its text: in the heap and in the map, too.
+const DenialSize = int(unsafe.Sizeof(Vote{})) + int(unsafe.Sizeof(entry{})) + 8 + int(unsafe.Sizeof(ID{})) + 24
+
+// Size is about what a hold takes.
+func (h *Hold) Size() int { return DenialSize + textOf(&h.Terms, h.Own) }
+
 // Bytes is about what the state takes.
-func (s *State) Bytes() int {
-	const perVote = int(unsafe.Sizeof(Vote{})) + 2*8 + int(unsafe.Sizeof(ID{})) + 24 // in the heap and in the map
-	return len(s.votes)*perVote + s.text
-}
+func (s *State) Bytes() int { return len(s.votes)*DenialSize + s.text }

@@ -25,6 +25,9 @@
 //   - Work that is done once: at most one turn is in force, tokens rise, a lease ends when its
 //     time is over and not before; a result is that of the complete that was accepted, and is
 //     what all are told until its retention ends.
+//   - Admissions of several keys, at each of their counters: what is charged is all that was
+//     admitted and not given back, never above the bound, and a refused one holds for a moment
+//     only. See Across.
 //   - Epochs of answers about one object do not go back: see Epochs.
 //   - Locks: one holder at a time, tokens rise, a grant ends by a release or when
 //     its TTL is over, not before and not later; renewals, releases, what refused

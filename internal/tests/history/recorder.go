@@ -55,6 +55,13 @@ func (r *Recorder) Begin(client int, object, request string, in any) *Pending {
 	return p
 }
 
+// Add records something that is known only now to have happened, between two moments.
+func (r *Recorder) Add(c Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, &Pending{r: r, call: c})
+}
+
 // By records who gave the answer, and under which epoch, before it is recorded itself.
 func (p *Pending) By(owner string, epoch uint64) {
 	p.r.mu.Lock()

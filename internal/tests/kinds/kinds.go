@@ -34,7 +34,7 @@ import (
 )
 
 // All are the kinds of objects, in the order in which tests list them.
-var All = []*Kind{&Counter, &Bucket, &Window, &Turns, &Quota, &Override, &Policy, &Lock, &SharedLock, &Register, &Semaphore, &Once, &Election, &Barrier, &Phaser, &Group, &Admission}
+var All = []*Kind{&Counter, &Bucket, &Window, &Turns, &Quota, &Override, &Policy, &Lock, &SharedLock, &Register, &Semaphore, &Once, &Election, &Barrier, &Phaser, &Group, &Admission, &Across}
 
 // Kind is a kind of object, as the tests of clusters know it.
 type Kind struct {
@@ -50,6 +50,9 @@ type Kind struct {
 	Probe Probe
 	// Model is how one of its objects behaves, if durations may be longer by so many ns.
 	Model func(delay int64) history.Model
+	// Together is set if the loss of the state of one object leaves others in doubt, too: what was done to them together
+	// may have been half of it.
+	Together bool
 	// Splits is set if its objects may be split into parts.
 	Splits bool
 	// Workload is the one of `keystead bench` that measures it.
@@ -120,6 +123,7 @@ type Recording struct {
 	mu        sync.Mutex
 	protected map[string]*Guarded // guarded by mu: by lock
 	sights    map[sight]string    // guarded by mu: what versions have shown to watchers
+	slots     map[string]uint64   // guarded by mu: by key, numbers that are used
 }
 
 // sight is a version of an object that is watched.
@@ -146,7 +150,7 @@ func (r *Recording) shown(key string, version uint64, what string) (before strin
 // NewRecording returns an empty one. It takes the time from now, in ns, the clock that the
 // nodes use.
 func NewRecording(now func() int64) *Recording {
-	r := &Recording{now: now, calls: map[*Kind]*history.Recorder{}, protected: map[string]*Guarded{}, sights: map[sight]string{}}
+	r := &Recording{now: now, calls: map[*Kind]*history.Recorder{}, protected: map[string]*Guarded{}, sights: map[sight]string{}, slots: map[string]uint64{}}
 	for _, k := range All {
 		r.calls[k] = history.NewRecorder(now)
 	}

@@ -76,6 +76,9 @@ type Worker struct {
 	run    uint64            // its own among the workers of all runs: part of its idempotency keys
 	seen   map[string]uint64 // by object: what its kind wants to know at the next operation
 	grants int               // that it asked for: each has a holder of its own
+
+	objects Objects // that it works on
+	admits  bool    // the nodes know admissions
 }
 
 // NewWorker returns the worker of a number, its own among those of a test.
@@ -132,10 +135,6 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // Work does one thing with one of the objects: of a kind by the kinds' shares.
 func (w *Worker) Work(ctx context.Context, objects Objects) {
-	w.connect()
-	if w.cfg.Roam {
-		w.moveOn()
-	}
 	sum := 0
 	for _, k := range All {
 		sum += k.Share
@@ -143,10 +142,20 @@ func (w *Worker) Work(ctx context.Context, objects Objects) {
 	n := w.rng.IntN(sum)
 	for _, k := range All {
 		if n -= k.Share; n < 0 {
-			k.Work(ctx, w, objects[k][w.rng.IntN(len(objects[k]))])
+			w.WorkOn(ctx, objects, k)
 			return
 		}
 	}
+}
+
+// WorkOn does one thing with one of the objects of a kind.
+func (w *Worker) WorkOn(ctx context.Context, objects Objects, k *Kind) {
+	w.connect()
+	w.objects = objects
+	if w.cfg.Roam {
+		w.moveOn()
+	}
+	k.Work(ctx, w, objects[k][w.rng.IntN(len(objects[k]))])
 }
 
 // Probe reads an object once, within a time.

@@ -140,6 +140,9 @@ func (j *Judge) judgeLocked(r kinds.Record) (faults []string) {
 	slack := kinds.Slack{Delay: lateness, Drift: j.drift}
 	for k, calls := range r.Objects() {
 		wrong(history.Epochs(calls))
+		if k.Together && j.lostOneLocked(r.Calls[k.Name]) {
+			continue
+		}
 		m := slack.Of(k)
 		for _, life := range j.livesLocked(calls) {
 			wrong(history.Check(m, life, judgeTime))
@@ -155,6 +158,11 @@ func (j *Judge) judgeLocked(r kinds.Record) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// lostOneLocked reports whether the state of one of the objects of calls was lost.
+func (j *Judge) lostOneLocked(calls []history.Call) bool {
+	return slices.ContainsFunc(calls, func(c history.Call) bool { return len(j.losses[c.Object]) > 1 })
 }
 
 // livesLocked parts the calls on an object by the losses of its state, as the epochs tell

@@ -162,7 +162,8 @@ func (r *Result) objects(c Case, l Limits) {
 				r.find(Illegal, object, err.Error())
 			}
 		}
-		if !l.NoLoss && c.lost(object, splits) {
+		lost := func(of history.Call) bool { return c.lost(of.Object, splits) }
+		if !l.NoLoss && (lost(calls[0]) || kind.Together && slices.ContainsFunc(c.Record.Calls[kind.Name], lost)) {
 			r.Declared = append(r.Declared, object)
 			continue
 		}

@@ -314,6 +314,18 @@ func (t *target) outcomeLocked(id across.ID) (out *reqid.Outcome, ok bool) {
 	return t.sh.ids.Find(t.e.ids, &reqid.ID{Client: id.Client, Sequence: id.Sequence})
 }
 
+// markedLocked closes a step that has left a mark. The id of the request says that it was refused, too, if there is room:
+// so the mark may be forgotten where there is none for others.
+func (t *target) markedLocked(id across.ID, p across.Phase, print uint32) {
+	of := reqid.ID{Client: id.Client, Sequence: id.Sequence}
+	//guard:across-mark-id p != across.Aborted -> true
+	if p != across.Aborted || t.roomLocked(&of) != nil {
+		of = noRequest
+	}
+	t.sh.advanceLocked()
+	t.toldAdmissionLocked(&of, reqid.Outcome{Print: print, Code: refused})
+}
+
 // AskAcross answers the question of another participant. What was never seen never will be.
 func (s *Store) AskAcross(now int64, ref Ref, q across.Question) (AcrossAnswer, error) {
 	t, err := s.enterAdmission(now, ref)
@@ -330,7 +342,8 @@ func (s *Store) AskAcross(now int64, ref Ref, q across.Question) (AcrossAnswer, 
 		}
 		//guard:across-asked-by-id
 		if out, ok := t.outcomeLocked(q.ID); ok {
-			if a.Phase = across.Aborted; out.Code == done {
+			//guard:across-asked-print out.Print == q.Print -> true
+			if a.Phase = across.Aborted; out.Code == done && out.Print == q.Print {
 				a.Phase = across.Charged
 			}
 			return a, nil
@@ -343,8 +356,7 @@ func (s *Store) AskAcross(now int64, ref Ref, q across.Question) (AcrossAnswer, 
 	a.Answer, changed = t.votesLocked().Asked(&q, t.now)
 	t.toldVoteLocked(q.ID, changed)
 	if changed {
-		t.sh.advanceLocked()
-		t.toldAdmissionLocked(&noRequest, noOutcome)
+		t.markedLocked(q.ID, a.Phase, q.Print)
 	} else if a.Phase == across.Unknown {
 		return a, errVotes
 	}
@@ -376,8 +388,7 @@ func (s *Store) TellAcross(now int64, ref Ref, w across.Word) (AcrossAnswer, err
 		a.Answer, _, changed = t.votesLocked().Told(&w, t.now)
 		t.toldVoteLocked(w.ID, changed)
 		if changed {
-			t.sh.advanceLocked()
-			t.toldAdmissionLocked(&noRequest, noOutcome)
+			t.markedLocked(w.ID, a.Phase, w.Print)
 		}
 		return a, nil
 	}

@@ -109,3 +109,48 @@ func TestVotesAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestMarksMakeRoom: marks of requests that one client had refused elsewhere do not keep others out, also at the next
+// owner; what was marked stays refused.
+func TestMarksMakeRoom(t *testing.T) {
+	for what, mark := range map[string]func(p *party, id across.ID) (AcrossAnswer, error){
+		"asked": func(p *party, id across.ID) (AcrossAnswer, error) {
+			return p.store.AskAcross(0, p.ref, across.Question{ID: id, Epoch: 1})
+		},
+		"cancelled": func(p *party, id across.ID) (AcrossAnswer, error) {
+			return p.store.TellAcross(0, p.ref, across.Word{ID: id, Epoch: 1, Phase: across.Cancelled})
+		},
+	} {
+		p := newParty(t, acrossKeys[0])
+		last := id(9)
+		for last.Sequence = 1; last.Sequence < across.MaxDenied; last.Sequence++ {
+			must(mark(p, across.ID{Client: last.Client, Sequence: last.Sequence}))
+		}
+		must(mark(p, across.ID{Client: last.Client, Sequence: last.Sequence}))
+		p.fails(t, second)
+		other := reqid.ID{Client: reqid.Client{Hi: 77}, Sequence: 1}
+		if a, err := holdAt(t, p, second, other, 0, second, bounded("used", 5, 10)); err != nil || a.Phase != across.Held {
+			t.Errorf("%s: another client's: %+v, %v", what, a, err)
+		}
+		if a, err := holdAt(t, p, second, last, 0, second, bounded("used", 5, 10)); err != nil || !a.Phase.Denies() {
+			t.Errorf("%s: what was marked: %+v, %v", what, a, err)
+		}
+		if a := must(p.store.AskAcross(second, p.ref, across.Question{ID: across.ID{Client: last.Client, Sequence: last.Sequence}})); a.Phase != across.Aborted {
+			t.Errorf("%s: asked again: %+v", what, a)
+		}
+	}
+}
+
+// TestAskedAboutAnotherRequest: an id that was used for another request has not held this one, whatever that became.
+func TestAskedAboutAnotherRequest(t *testing.T) {
+	p := newParty(t, acrossKeys[0])
+	if a := must(p.store.Admit(0, p.ref, id(1), Admit{Demands: []Demand{bounded("used", 5, 10)}}, nil)); !a.Admitted {
+		t.Fatalf("%+v", a)
+	}
+	if _, err := holdAt(t, p, 0, id(1), 0, second, bounded("used", 5, 10)); reason(err) != failure.RequestIDReused {
+		t.Error(err)
+	}
+	if a := must(p.store.AskAcross(second, p.ref, across.Question{ID: across.ID{Client: id(1).Client, Sequence: 1}, Epoch: 1})); a.Phase != across.Aborted {
+		t.Errorf("%+v", a)
+	}
+}

@@ -139,10 +139,20 @@ func (t *target) hitLocked() {
 // after the operation.
 func (t *target) endsLocked(state limit.State, marks []limit.Mark, op *limit.Op, res *limit.Result) {
 	left := t.over.Left(t.now)
-	if t.over.Until == limit.Forever || res.RetryAfter < left && res.ResetAfter < left {
+	if t.over.Until == limit.Forever {
 		return
 	}
 	look := peekAt(*op)
+	// Periods of a calendar before the end of the override may leave too little for the next ones.
+	if res.RetryAfter > 0 && res.RetryAfter < left && op.Algorithm == limit.CalendarWindow && !op.Overdraft {
+		//guard:override-calendar-again false
+		if !t.resultAt(state, marks, &look, t.now+res.RetryAfter, t.wall+res.RetryAfter).Allowed {
+			res.RetryAfter = left
+		}
+	}
+	if res.RetryAfter < left && res.ResetAfter < left {
+		return
+	}
 	look.Params = t.callers
 	never := look.Cost > look.Capacity()
 	if never {

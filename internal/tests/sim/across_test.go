@@ -38,6 +38,35 @@ func TestAcrossUnderFaults(t *testing.T) {
 	})
 }
 
+// The same while links are so slow and single connections so late that most faults find Admits half way: held by some,
+// and not yet asked of the others. What a coordinator leaves is decided by its participants.
+func TestAcrossHalfWay(t *testing.T) {
+	t.Parallel()
+	play(t, setting{nodes: 4, config: func(c *Config) { c.Old = false }}, func(s *scene) {
+		clients := s.demand(6)
+		for n := range 8 {
+			s.Net.SetFaults("", "", Faults{Min: 5 * time.Millisecond, Max: s.between(20*time.Millisecond, 80*time.Millisecond), Reset: 0.001})
+			s.sleep(s.between(time.Second, 3*time.Second))
+			s.until(stableTime, "all have standbys", s.stable)
+			i := s.rnd.IntN(len(s.hosts))
+			j := (i + 1 + s.rnd.IntN(len(s.hosts)-1)) % len(s.hosts)
+			switch n % 4 {
+			case 0, 1:
+				s.Crash(i)
+			case 2:
+				s.Cut(i, j, true)
+			case 3:
+				s.Partition([]int{i})
+			}
+			s.sleep(s.between(0, 4*time.Second))
+			s.restore()
+		}
+		s.lostNothing()
+		clients.stop()
+		s.tallyAcross(map[history.AcrossOp]int{history.AcrossCharge: 100, history.AcrossChange: 100})
+	})
+}
+
 // demanders are clients that do nothing but admissions of several keys.
 type demanders struct {
 	s    *scene

@@ -240,6 +240,35 @@ func TestAcrossRefusesWhatIsNone(t *testing.T) {
 	})
 }
 
+// A hold that is over at one owner when it is extended is over at all: what the others were extended by does not stay.
+func TestExtendAcrossTooLate(t *testing.T) {
+	crossed(t, 3, func(t *testing.T, x *crossing) {
+		for i, expiry := range []admissionpb.OnExpiry{admissionpb.OnExpiry_ON_EXPIRY_RELEASE, admissionpb.OnExpiry_ON_EXPIRY_CHARGE} {
+			q := x.request(3, 10)
+			q.HoldNs, q.OnExpiry = int64(time.Minute), expiry
+			a := x.admit("n1", q)
+			time.Sleep(time.Second)
+			m := x.nodes["n3"] // its clock is fast
+			m.store.Wake(m.clock.Now() + int64(i+1)*int64(90*time.Second))
+			extend := func(key string, state admissionpb.HoldState) {
+				e := must(x.nodes["n2"].admissions.Extend(bound(t), &admissionpb.ExtendRequest{Key: key, HoldId: a.HoldId, HoldNs: int64(5 * time.Minute)}))(t)
+				if e.State != state {
+					t.Error(e)
+				}
+			}
+			extend(x.keys[0], admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN)
+			time.Sleep(time.Second)
+			over := across.Released
+			if expiry == admissionpb.OnExpiry_ON_EXPIRY_CHARGE {
+				over = across.Charged
+			}
+			x.phases(q.RequestId, over)
+			extend(x.keys[0], admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN)
+		}
+		x.used(3)
+	})
+}
+
 // An error that stays is one of all: what the others hold is given back at once. After one that passes, the same request
 // may be admitted.
 func TestAcrossAfterAnError(t *testing.T) {

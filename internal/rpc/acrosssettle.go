@@ -65,12 +65,14 @@ func (s *Server) extendHere(f frame, q *admissionpb.ExtendRequest, hold admissio
 	return verdict{meta, left > 0}, nil
 }
 
-// frontExtend answers the Extend of a user. A hold of several keys is extended at all of them.
+// frontExtend answers the Extend of a user. A hold of several keys is extended at all of them, or if its time is over at
+// one, it is over at those that were asked before.
 func (s *Server) frontExtend(ctx context.Context, o *extendOp, q *admissionpb.ExtendRequest) (*admissionpb.ExtendResponse, error) {
 	r, err := o.atOwner(ctx, s, q)
 	if err != nil || r.State != admissionpb.HoldState_HOLD_STATE_HELD {
 		return r, err
 	}
+	extended := []string{q.Key}
 	for _, key := range r.Keys {
 		if key == q.Key {
 			continue
@@ -80,12 +82,25 @@ func (s *Server) frontExtend(ctx context.Context, o *extendOp, q *admissionpb.Ex
 			return nil, err
 		}
 		if a.State != admissionpb.HoldState_HOLD_STATE_HELD {
+			s.tellOver(o.of.named(q.Name), q.HoldId, extended)
 			r.State, r.HoldNs = a.State, 0
 			return r, nil
 		}
+		extended = append(extended, key)
 		r.HoldNs = min(r.HoldNs, a.HoldNs)
 	}
 	return r, nil
+}
+
+// tellOver tells the owners of keys that the time of a hold is over.
+func (s *Server) tellOver(name, hold string, keys []string) {
+	id, err := namedHold(hold)
+	if err != nil {
+		return
+	}
+	for _, key := range keys {
+		s.outboxes.send(acrossWord, outgoing{news: wireWord(name, &across.Word{ID: across.ID(id), Key: key, Phase: across.Released})})
+	}
 }
 
 // extendOp is the type of admissionExtend.

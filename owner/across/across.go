@@ -168,7 +168,7 @@ type Word struct {
 	To    uint8
 	Key   string
 	Epoch uint64
-	Phase Phase    // Cancelled: one denies. Admitted: all have held. Settled: what it cost
+	Phase Phase    // Cancelled: one denies. Admitted: all have held. Settled: what it cost. Released: its time is over at one
 	Costs []uint64 // of Settled
 	All   bool     // all participants know it
 	Print uint32

@@ -193,10 +193,13 @@ func (s *State) Told(w *Word, now int64) (a Answer, e Effect, changed bool) {
 		}
 		return Answer{Phase: Forgotten}, Effect{}, false
 	}
-	if !v.isOf(w.Print) {
+	if !v.isOf(w.Print) && w.Phase != Released {
 		return Answer{Phase: Aborted}, Effect{}, false
 	}
 	switch {
+	//guard:across-over-elsewhere
+	case w.Phase == Released && v.Phase == Admitted: // the caller was told that its time is over
+		e, changed = s.end(v, now), true
 	case w.Phase == Cancelled && v.Phase == Held:
 		e, changed = s.cancel(v, now), true
 	case w.Phase == Admitted && v.Phase == Held:

@@ -81,6 +81,15 @@ func NewObjects(n int, prefix string) Objects {
 	return all
 }
 
+// Named returns the kind of a name.
+func Named(name string) (k *Kind, ok bool) {
+	i := slices.IndexFunc(All, func(k *Kind) bool { return k.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return All[i], true
+}
+
 // Each returns all of them, in order.
 func (o Objects) Each() []Object {
 	var all []Object

@@ -133,15 +133,16 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Work does one thing with one of the objects: of a kind by the kinds' shares.
+// Work does one thing with one of the objects: of a kind by the shares of those that there are.
 func (w *Worker) Work(ctx context.Context, objects Objects) {
 	sum := 0
+	share := func(k *Kind) int { return k.Share * min(len(objects[k]), 1) }
 	for _, k := range All {
-		sum += k.Share
+		sum += share(k)
 	}
 	n := w.rng.IntN(sum)
 	for _, k := range All {
-		if n -= k.Share; n < 0 {
+		if n -= share(k); n < 0 {
 			w.WorkOn(ctx, objects, k)
 			return
 		}

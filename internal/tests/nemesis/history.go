@@ -89,7 +89,7 @@ func (s *settings) record(ctx context.Context, c *cluster.Cluster, seed uint64, 
 		return k, false, err
 	}
 	now := clock.System().Now
-	w, err := workload.Start(workload.Config{Clients: s.clients, Keys: s.keys, Seed: seed, Now: now, Splits: fault.Any(s.kinds, fault.Ordered),
+	w, err := workload.Start(workload.Config{Clients: s.clients, Keys: s.keys, Kinds: s.objects, Seed: seed, Now: now, Splits: fault.Any(s.kinds, fault.Ordered),
 		Nodes: func() int { return len(c.Nodes()) }, Connect: func() ([]*grpc.ClientConn, error) { return connect(c) }})
 	if err != nil {
 		return k, false, err

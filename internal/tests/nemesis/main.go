@@ -9,6 +9,10 @@
 //
 //	go run ./internal/tests/nemesis --histories 20 --faults split,merge,kill,pause
 //
+// With --kinds, all clients work on objects of some kinds only, so that more happens to each:
+//
+//	go run ./internal/tests/nemesis --histories 20 --faults kill,pause --kinds across
+//
 // It prints a line for each history and a table of what there was, and exits with
 // 1 if one failed; that one is kept as files, with a page of its operations.
 // Histories do not repeat from their seed to the operation: processes and networks
@@ -32,6 +36,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keystead/keystead/internal/tests/kinds"
 	"github.com/keystead/keystead/internal/tests/nemesis/cluster"
 	"github.com/keystead/keystead/internal/tests/nemesis/fault"
 	"github.com/keystead/keystead/internal/tests/nemesis/judge"
@@ -47,6 +52,7 @@ type settings struct {
 	clients   int
 	keys      int
 	kinds     []fault.Kind
+	objects   []*kinds.Kind // nil: all
 	binary    string
 	json      bool
 	keep      string
@@ -82,7 +88,8 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 	f.DurationVar(&s.limits.Served, "served-within", judge.DefaultServed, "how long after a fault an object may be without an answer")
 	f.DurationVar(&s.limits.Pause, "pause", judge.DefaultPause, "how long one may be that was not harmed")
 	f.DurationVar(&s.limits.Check, "check-within", judge.DefaultCheck, "bounds the checks of a history")
-	kinds := f.String("faults", kindsText(fault.Default), fmt.Sprintf("`KINDS` with commas, of %s, or none; %s need root, on Linux", kindsText(fault.Kinds), kindsText(slices.Concat(fault.Islands, fault.Disked))))
+	objects := f.String("kinds", "", "`KINDS` of objects with commas (default: all), such as across: admissions of several keys")
+	faults := f.String("faults", kindsText(fault.Default), fmt.Sprintf("`KINDS` with commas, of %s, or none; %s need root, on Linux", kindsText(fault.Kinds), kindsText(slices.Concat(fault.Islands, fault.Disked))))
 	flags := f.String("flags", "", "further `FLAGS` of the nodes, with spaces")
 	f.BoolFunc("no-loss", "declared loss is a failure (default: if each fault harms one node alone, and the machine does not stall)", func(text string) error {
 		on := text == "true"
@@ -95,8 +102,15 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 		return s, err
 	}
 	s.flags = strings.Fields(*flags)
-	if s.kinds, err = fault.ParseKinds(*kinds); err != nil {
+	if s.kinds, err = fault.ParseKinds(*faults); err != nil {
 		return s, err
+	}
+	for _, name := range strings.FieldsFunc(*objects, func(r rune) bool { return r == ',' }) {
+		k, ok := kinds.Named(name)
+		if !ok {
+			return s, fmt.Errorf("--kinds: there is no kind %q of objects", name)
+		}
+		s.objects = append(s.objects, k)
 	}
 	return s, s.validate(f.Args())
 }

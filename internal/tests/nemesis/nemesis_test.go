@@ -119,6 +119,8 @@ func TestParse(t *testing.T) {
 		{args: "--faults split,merge,slow"},
 		{args: "--faults partition,slow", says: "choose one"},
 		{args: "--faults earthquake", says: "earthquake"},
+		{args: "--kinds across,counter"},
+		{args: "--kinds giraffe", says: "giraffe"},
 		{args: "--histories 0", says: "--histories 0"},
 		{args: "--length 1ms", says: "--length 1ms"},
 		{args: "--nodes 99", says: "--nodes 99"},

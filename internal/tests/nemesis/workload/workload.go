@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -20,6 +21,8 @@ type Config struct {
 	// each kind, 1 to MaxKeys.
 	Clients, Keys int
 	Seed          uint64
+	// Kinds are those of the objects. Default all.
+	Kinds []*kinds.Kind
 	// Splits says that objects are split meanwhile: see kinds.Config.
 	Splits bool
 	// Now is the clock, in ns: the one that the nodes use.
@@ -77,6 +80,9 @@ func Start(cfg Config) (*Workload, error) {
 	}
 	w := &Workload{cfg: cfg, recording: kinds.NewRecording(cfg.Now), served: map[string][]Span{}}
 	w.objects = kinds.NewObjects(cfg.Keys, fmt.Sprint(cfg.Seed, "-"))
+	maps.DeleteFunc(w.objects, func(k *kinds.Kind, _ []kinds.Object) bool {
+		return len(cfg.Kinds) > 0 && !slices.Contains(cfg.Kinds, k)
+	})
 	objects := w.objects.Each()
 	for _, o := range objects {
 		w.served[o.Key] = nil

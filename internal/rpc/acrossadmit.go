@@ -3,9 +3,11 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,11 @@ var errAcrossKey = &failure.Error{Reason: failure.Invalid, Field: "idempotency_k
 var errAcrossOpen = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 200 * time.Millisecond,
 	Message: "not all owners of the keys have answered; it may be admitted",
 	Hint:    "try again with the same request id to learn what became of it"}
+
+// errAcrossLost is that of an admission that was sent before the row of one of its keys was lost.
+var errAcrossLost = &failure.Error{Reason: failure.OutcomeUnknown,
+	Message: "what was kept of one of the keys was lost since the request was first sent, and with it whether it was admitted; the other keys are charged for it, unless one of them refuses it",
+	Hint:    "send it under a new request id if it may be charged twice"}
 
 // coordination is an admission of several keys at this node.
 type coordination struct {
@@ -278,21 +285,42 @@ func (k *coordination) conclude() (*admissionpb.AdmitResponse, error) {
 	}
 	k.tell(words)
 	if out == nil || out.Phase == across.Unknown {
-		return nil, k.unknown()
+		return nil, k.unknown(said)
 	}
 	return k.response(out, now), nil
 }
 
 // unknown returns why there is no outcome. An error of one participant that says that nothing happened there is that of
 // all: it has not held, and does not unless the caller asks again.
-func (k *coordination) unknown() error {
+func (k *coordination) unknown(said []across.Answer) error {
 	k.askWhoFailed()
-	for _, err := range k.errs {
+	for i, err := range k.errs {
 		if err != nil && wire(err).Reason != commonpb.Reason_REASON_OUTCOME_UNKNOWN {
-			return err
+			return k.placed(i, err)
 		}
 	}
+	if slices.ContainsFunc(said, func(a across.Answer) bool { return a.Phase == across.Lost }) {
+		return errAcrossLost
+	}
 	return errAcrossOpen
+}
+
+// placed returns the error of a participant with the place that its demand has in the request.
+func (k *coordination) placed(i int, err error) error {
+	w := wire(err)
+	for n, at := range k.at[k.from[i]:k.from[i+1]] {
+		there, here := fmt.Sprintf("demands[%d]", n), fmt.Sprintf("demands[%d]", at)
+		rest, ok := strings.CutPrefix(w.Field, there)
+		if !ok {
+			continue
+		}
+		message := w.Message
+		if text, ok := strings.CutPrefix(message, there); ok {
+			message = here + text
+		}
+		return &forward.Remote{Wire: &commonpb.Error{Code: w.Code, Message: message, Reason: w.Reason, Hint: w.Hint, Field: here + rest, RetryAfterNs: w.RetryAfterNs}}
+	}
+	return err
 }
 
 // stays are reasons of errors that the same request gets again. Others pass: a client tries again by itself, with the same
@@ -302,13 +330,19 @@ var stays = map[commonpb.Reason]bool{
 	commonpb.Reason_REASON_REQUEST_TOO_OLD: true, commonpb.Reason_REASON_REQUEST_ID_REUSED: true,
 }
 
+// lasts reports whether an error stays, or at least until the participants that hold ask for themselves, and leave the mark.
+func lasts(err error) bool {
+	w := wire(err)
+	return stays[w.Reason] || w.Reason == commonpb.Reason_REASON_RECOVERING && w.RetryAfterNs >= 2*across.Patience
+}
+
 // askWhoFailed has participants that have answered with an error that stays say that they never hold, so that the others
 // give back what they hold now, and not after a question of their own.
 func (k *coordination) askWhoFailed() {
 	held := slices.ContainsFunc(k.answers, func(a *peerv1.HoldResponse) bool { return a != nil })
 	for i, err := range k.errs {
-		//guard:across-error-stays stays[wire(err).Reason] -> true
-		if err == nil || !held || !stays[wire(err).Reason] {
+		//guard:across-error-stays lasts(err) -> true
+		if err == nil || !held || !lasts(err) {
 			continue
 		}
 		q := across.Question{ID: k.c.ID, To: uint8(i), Key: k.c.Keys[i], Epoch: k.c.Epoch, Age: k.of.Age, Print: k.c.Print}

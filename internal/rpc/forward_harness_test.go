@@ -58,13 +58,14 @@ type member struct {
 	learning sync.Mutex // guards held, and is held while a table is learned
 	held     bool       // it learns nothing
 
-	known   atomic.Bool                 // nothing that was done before is unknown
-	frozen  atomic.Bool                 // all its rows
-	lost    atomic.Uint64               // epoch in which what its rows keep was lost; 0 = it was not
-	after   atomic.Pointer[func()]      // called once, when an operation was let in
-	confirm atomic.Pointer[func()]      // called once, before an answer is let out
-	owned   atomic.Pointer[func()]      // called once, when a list asks what is its own
-	wire    atomic.Pointer[func() bool] // whether it can be reached; nil = yes
+	known   atomic.Bool                  // nothing that was done before is unknown
+	frozen  atomic.Bool                  // all its rows
+	lost    atomic.Uint64                // epoch in which what its rows keep was lost; 0 = it was not
+	loss    atomic.Pointer[owner.Permit] // Loss and LossAt of its rows by the table; nil = none was lost
+	after   atomic.Pointer[func()]       // called once, when an operation was let in
+	confirm atomic.Pointer[func()]       // called once, before an answer is let out
+	owned   atomic.Pointer[func()]       // called once, when a list asks what is its own
+	wire    atomic.Pointer[func() bool]  // whether it can be reached; nil = yes
 }
 
 // grouped starts the servers of n1 to n<n>, on sockets or in memory.
@@ -197,6 +198,9 @@ func (m *member) Admit(h uint64, _ int64) (owner.Permit, error) {
 	_, since, _ := t.Owner(h)
 	lost := m.lost.Load()
 	p := owner.Permit{Epoch: max(since, lost), Seen: t.Epoch, Hash: h, Lost: lost}
+	if loss := m.loss.Load(); loss != nil {
+		p.Loss, p.LossAt = loss.Loss, loss.LossAt
+	}
 	if m.known.Load() {
 		p.Since = math.MinInt64
 	}

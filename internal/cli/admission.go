@@ -54,7 +54,7 @@ A refusal is printed to standard error, and the exit code is 3. With --json:
 "reserved", "capacity", "remaining", "debt", "retry_after": seconds, "overridden": bool}],
 "epoch": number}. "degraded": true if the owner could not be asked in time and the fallbacks of the
 policy decided; of each demand it is then by what. There is no hold then, and - is printed for it:
-"keystead settle KEY -" does nothing.`,
+"keystead settle KEY -" does nothing. Without --json, "(degraded: by NODE alone)" says so.`,
 		Example: `  keystead admit org:7 --limit user:42=60/1m --limit team:3=1000/1m --limit org=5000/1m
   hold=$(keystead admit org:7 --limit tpm=100000/1m:4000 --slots running=8 --hold 2m) || exit
   if ./answer; then keystead settle org:7 "$hold" tpm=3127; else keystead settle org:7 "$hold" --release; fi
@@ -206,6 +206,7 @@ func (f *admitFlags) run(cmd *cobra.Command, std Process, key string) error {
 	case refused:
 		err = sayRefused(std, h, names)
 	case h.Degraded && f.hold != 0 && !f.peek:
+		fmt.Fprintf(std.Err, "keystead: admitted without a hold%s\n", aloneMark(h))
 		_, err = fmt.Fprintln(std.Out, h.Key(), noHold)
 	case h.Hold() != "" && f.policy != "":
 		_, err = fmt.Fprintln(std.Out, h.Key(), h.Hold())
@@ -245,7 +246,7 @@ func sayRefused(std Process, h *client.Admitted, names []string) error {
 	if len(by) == 0 {
 		by = []string{"by what was said before"}
 	}
-	_, err := fmt.Fprintf(std.Err, "refused  %s; %s\n", strings.Join(by, ", "), when)
+	_, err := fmt.Fprintf(std.Err, "refused  %s; %s%s\n", strings.Join(by, ", "), when, aloneMark(h))
 	return err
 }
 

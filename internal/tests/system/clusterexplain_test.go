@@ -29,15 +29,19 @@ admissions:
     - {name: chat/open, policy: open}
 `
 
+// decided is what a caller was told.
+type decided struct{ admitted, degraded, lost bool }
+
 // tally is what callers of one policy were told.
 type tally struct {
-	ask func(ctx context.Context, n *testNode) (admitted, degraded bool, err error)
+	ask func(ctx context.Context, n *testNode) (decided, error)
 
 	mu                 sync.Mutex // guards what follows
 	admitted, degraded int        // degraded of those that were admitted
 	dead               bool       // the owner is
 	taken              bool       // another one has decided since
 	full               bool       // … and refused
+	lost               bool       // … and said that what was kept was lost
 }
 
 // pace keeps the limits from being used up before the owner is killed.
@@ -56,20 +60,20 @@ func (l *tally) work(ctx context.Context, n *testNode) {
 		l.mu.Lock()
 		after := l.dead
 		l.mu.Unlock()
-		ok, degraded, err := l.ask(try, n)
+		a, err := l.ask(try, n)
 		cancel()
 		if err != nil {
 			continue
 		}
 		l.mu.Lock()
-		if ok {
+		if a.admitted {
 			l.admitted++
-			if degraded {
+			if a.degraded {
 				l.degraded++
 			}
 		}
-		if after && !degraded {
-			l.taken, l.full = true, l.full || !ok
+		if after && !a.degraded {
+			l.taken, l.full, l.lost = true, l.full || !a.admitted, l.lost || a.lost
 		}
 		l.mu.Unlock()
 	}
@@ -86,7 +90,20 @@ func (l *tally) sees(what func() bool) bool {
 // of checks and of an admission.
 func TestClusterExplainedLoss(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, false)
+	explainedLoss(t, 3, 30, false)
+}
+
+// TestClusterExplainedLossOfBoth: the owner and its standby are killed together, so what was spent is lost. Limits start
+// full, answers say that, and no more is admitted than once more as much as explain says.
+func TestClusterExplainedLossOfBoth(t *testing.T) {
+	t.Parallel()
+	explainedLoss(t, 5, 2000, true)
+}
+
+// explainedLoss kills the owner of what policies limit, in a cluster of so many nodes, or the owner and its standby, when it
+// has admitted at least so much.
+func explainedLoss(t *testing.T, nodes, first int, both bool) {
+	c := newCluster(t, nodes, false, "--max-lock-ttl", "10s") // for as long answers say what was lost
 	c.protected(c.nodes...)
 	file := filepath.Join(t.TempDir(), "p.yaml")
 	write(t, file, explained)
@@ -97,22 +114,22 @@ func TestClusterExplainedLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := c.keys(2)
-	victim := c.nodes[1]
-	key, org := keys[victim.id][0], keys[victim.id][1] // what is demanded has names of the second
+	victim, standby := c.nodes[1], c.nodes[2]
+	keys := c.keysOf(victim, standby)
+	key, org := keys[0], keys[1] // what is demanded has names of the second
 	request, err := set.Admission("chat").Select(map[string]string{"org": org}, nil)
 	if err != nil || request.Key != org || !request.Falls() {
 		t.Fatalf("%+v %v", request, err)
 	}
 	check := func(name string) *tally {
-		return &tally{ask: func(ctx context.Context, n *testNode) (bool, bool, error) {
+		return &tally{ask: func(ctx context.Context, n *testNode) (decided, error) {
 			r, err := limitpb.NewLimitServiceClient(n.conn).Check(ctx, &limitpb.CheckRequest{Key: key, Policy: name})
-			return r.GetAllowed(), r.GetDegraded(), err
+			return decided{r.GetAllowed(), r.GetDegraded(), r.GetLostEpoch() != 0}, err
 		}}
 	}
-	all := map[string]*tally{"closed": check("closed"), "open": check("open"), "chat": {ask: func(ctx context.Context, n *testNode) (bool, bool, error) {
+	all := map[string]*tally{"closed": check("closed"), "open": check("open"), "chat": {ask: func(ctx context.Context, n *testNode) (decided, error) {
 		r, err := admissionpb.NewAdmissionServiceClient(n.conn).Admit(ctx, &admissionpb.AdmitRequest{Policy: "chat", Fields: []*admissionpb.Field{{Name: "org", Value: org}}})
-		return r.GetAdmitted(), r.GetDegraded(), err
+		return decided{r.GetAdmitted(), r.GetDegraded(), r.GetLostEpoch() != 0}, err
 	}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -124,7 +141,10 @@ func TestClusterExplainedLoss(t *testing.T) {
 		}
 	}
 	for name, l := range all {
-		eventually(t, name+" admits", func() bool { return l.sees(func() bool { return l.admitted >= 30 }) })
+		eventually(t, name+" admits", func() bool { return l.sees(func() bool { return l.admitted >= first }) })
+	}
+	if both {
+		standby.kill()
 	}
 	victim.kill()
 	for _, l := range all {
@@ -145,7 +165,18 @@ func TestClusterExplainedLoss(t *testing.T) {
 			beside = w.Of(int64(len(c.nodes)))
 		}
 		most.Add(most, beside)
-		t.Logf("%s: %d admitted in %s, %d by fallbacks; explain says at most %s, of which %s are those", name, l.admitted, took.Round(time.Second), l.degraded, most, beside)
+		lost := new(big.Int)
+		if both {
+			if big.NewInt(int64(l.admitted)).Cmp(most) <= 0 {
+				t.Errorf("%s: %d admitted: nothing was lost", name, l.admitted)
+			}
+			lost.SetUint64(p.AfterLoss())
+			most.Add(most, lost)
+		}
+		t.Logf("%s: %d admitted in %s, %d by fallbacks; explain says at most %s, of which %s are those, and %s what is lost", name, l.admitted, took.Round(time.Second), l.degraded, most, beside, lost)
+		if l.lost != both {
+			t.Errorf("%s: answers say of a loss: %v, want %v", name, l.lost, both)
+		}
 		if big.NewInt(int64(l.admitted)).Cmp(most) > 0 || big.NewInt(int64(l.degraded)).Cmp(beside) > 0 {
 			t.Errorf("%s: %d admitted, %d by fallbacks, of at most %s and %s", name, l.admitted, l.degraded, most, beside)
 		}
@@ -155,8 +186,28 @@ func TestClusterExplainedLoss(t *testing.T) {
 	}
 	for name, args := range map[string][]string{"open": {"open"}, "chat": {"chat", "--field", "org=" + org}} {
 		text := succeeds(t, append([]string{"policy", "explain", "--file", file}, args...)...)
-		if says := fmt.Sprintf("3 nodes %s", bounds[name].WithoutOwner().Of(3)); !strings.Contains(text, says) {
-			t.Errorf("explain of %s does not say %q:\n%s", name, says, text)
+		for _, says := range []string{
+			fmt.Sprintf("3 nodes %s", bounds[name].WithoutOwner().Of(3)),
+			map[string]string{"open": "Owner and standby die together, or the owner while it has none: the limit starts full, so once up to 3000 more.", "chat": "and once 3000 more after a loss"}[name],
+		} {
+			if !strings.Contains(text, says) {
+				t.Errorf("explain of %s does not say %q:\n%s", name, says, text)
+			}
 		}
 	}
+}
+
+// keysOf are keys that one node owns and another stands by for, at least two.
+func (c *testCluster) keysOf(owner, standby *testNode) (keys []string) {
+	c.t.Helper()
+	all := c.keys(60)[owner.id]
+	for i, o := range owner.owners(all...) {
+		if o.Owner == owner.id && o.Standby == standby.id {
+			keys = append(keys, all[i])
+		}
+	}
+	if len(keys) < 2 {
+		c.t.Fatalf("%s stands by for %d keys of %s", standby.id, len(keys), owner.id)
+	}
+	return keys
 }

@@ -63,6 +63,7 @@ func (c *Coordinator) Answered(from uint8, a Answer) (done *Outcome, words []Wor
 	case c.answered == Unknown && c.denied != 0 && c.denied|c.held|c.unsure == all:
 		return c.answer(Refused), c.tell(Cancelled, all&^c.denied, false)
 	case c.answered == Unknown && c.unsure != 0 && c.denied == 0 && c.held|c.unsure == all:
+		//guard:across-unsure nil -> c.tell(Cancelled, all, false)
 		return c.answer(Unknown), nil
 	//guard:across-late-denial false
 	case c.answered == Forgotten && c.held != all && a.Phase.Denies(): // of one that had not said what it does

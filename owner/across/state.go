@@ -204,6 +204,7 @@ func (s *State) Told(w *Word, now int64) (a Answer, e Effect, changed bool) {
 		e, changed = s.cancel(v, now), true
 	case w.Phase == Admitted && v.Phase == Held:
 		e, changed = s.admit(v, now), true
+	//guard:across-settled-once v.Phase != Settled -> true
 	case w.Phase == Settled && v.Phase.Holds() && v.Phase != Settled && len(w.Costs) == len(v.Of):
 		e, changed = s.settle(v, w.Costs, now), true
 	}

@@ -252,7 +252,7 @@ func (admissions) next(sh *shard, e *entry) (at int64, ok bool) {
 	}
 	s := sh.admissions.At(e.rest)
 	if _, at, ok = s.Next(); s.votes != nil {
-		if _, due, more := s.votes.Next(); more && (!ok || due < at) {
+		if due, more := s.votes.Next(); more && (!ok || due < at) {
 			at, ok = due, true
 		}
 	}

@@ -215,11 +215,13 @@ func (t *target) passVotesLocked() {
 		if votes == nil {
 			return
 		}
-		id, at, ok := votes.Next()
+		at, ok := votes.Next()
 		if !ok || at > t.now {
 			return
 		}
-		_, err := t.stepLocked(votes.Find(id), func(votes *across.State) (across.Effect, bool) { return votes.Expire(id, t.now) })
+		first := votes.First()
+		id := first.ID
+		_, err := t.stepLocked(first, func(votes *across.State) (across.Effect, bool) { return votes.Expire(id, t.now) })
 		if err != nil {
 			votes.Postpone(id, t.now+endAgain)
 			continue

@@ -23,11 +23,16 @@ const maxNews = 1_000
 
 // wireKnowledge returns what a participant knows as it travels. now is that of its clock.
 func wireKnowledge(a *across.Answer, now int64) *peerv1.Knowledge {
-	k := &peerv1.Knowledge{Phase: uint32(a.Phase), Costs: a.Costs}
+	k := new(peerv1.Knowledge)
+	tellKnowledge(k, a, now)
+	return k
+}
+
+func tellKnowledge(k *peerv1.Knowledge, a *across.Answer, now int64) {
+	k.Phase, k.Costs = uint32(a.Phase), a.Costs
 	if a.Phase == across.Refused {
 		k.Demands, k.RetryNs, k.Contended = uint32(a.Demands), a.RetryAt-now, a.Contended
 	}
-	return k
 }
 
 // knowledge reads what wireKnowledge wrote, by the clock of this node.
@@ -72,7 +77,7 @@ func (s *Server) holdAcross(f frame, q *peerv1.HoldRequest, r *peerv1.HoldRespon
 }
 
 // ofNews returns an operation on words or questions that are for keys of one node. It is the same when it is done twice.
-func ofNews(number uint32, name string, do func(*Server, *peerv1.News, across.ID) (owner.AcrossAnswer, error)) *operation {
+func ofNews(number uint32, name string, do func(*Server, int64, *peerv1.News, across.ID) (owner.AcrossAnswer, error)) *operation {
 	x := &operation{verb: ofPeers, cost: costsMany, durable: asDone, level: owner.AdmissionLevel}
 	x.Operation = forward.Operation{
 		Number: number, Name: name, Beside: true, Bare: true, // it waits for copies
@@ -90,23 +95,26 @@ func ofNews(number uint32, name string, do func(*Server, *peerv1.News, across.ID
 
 // heardNews has the participants of this node answer, and waits until the answers may be told. One that may not is left
 // out: it is asked or told again.
-func (s *Server) heardNews(q *peerv1.NewsRequest, do func(*Server, *peerv1.News, across.ID) (owner.AcrossAnswer, error)) (*peerv1.NewsResponse, error) {
+func (s *Server) heardNews(q *peerv1.NewsRequest, do func(*Server, int64, *peerv1.News, across.ID) (owner.AcrossAnswer, error)) (*peerv1.NewsResponse, error) {
 	if len(q.News) > maxNews {
 		return nil, failure.Invalidf("news", "are %d; at most %d are allowed", len(q.News), maxNews)
 	}
 	r := &peerv1.NewsResponse{Answers: make([]*peerv1.Knowledge, len(q.News))}
 	permits := make([]owner.Permit, len(q.News))
+	now := s.cfg.Clock.Now() // of all: reading it is a system call
+	knows := make([]peerv1.Knowledge, len(q.News))
 	for i, x := range q.News {
-		r.Answers[i] = &peerv1.Knowledge{}
+		r.Answers[i] = &knows[i]
 		id, ok := acrossID(x)
 		if !ok {
 			continue
 		}
-		a, err := do(s, x, id)
+		a, err := do(s, now, x, id)
 		if err != nil {
 			continue // it says nothing
 		}
-		r.Answers[i], permits[i] = wireKnowledge(&a.Answer, a.Now), a.Permit
+		tellKnowledge(r.Answers[i], &a.Answer, a.Now)
+		permits[i] = a.Permit
 	}
 	for i, k := range r.Answers {
 		//guard:across-news-copied
@@ -114,7 +122,7 @@ func (s *Server) heardNews(q *peerv1.NewsRequest, do func(*Server, *peerv1.News,
 			k.Reset()
 		}
 	}
-	now := s.cfg.Clock.Now()
+	now = s.cfg.Clock.Now()
 	for i, k := range r.Answers {
 		//guard:across-news-confirmed
 		if k.Phase != 0 && s.cfg.Store.Confirm(permits[i], now) != nil {
@@ -136,14 +144,14 @@ func (s *Server) newsRef(x *peerv1.News) owner.Ref {
 }
 
 // wordAcross tells a participant of this node news of an admission.
-func (s *Server) wordAcross(x *peerv1.News, id across.ID) (owner.AcrossAnswer, error) {
-	return s.cfg.Store.TellAcross(s.cfg.Clock.Now(), s.newsRef(x), across.Word{ID: id, To: uint8(x.To), Key: x.Key, Epoch: x.Epoch,
+func (s *Server) wordAcross(now int64, x *peerv1.News, id across.ID) (owner.AcrossAnswer, error) {
+	return s.cfg.Store.TellAcross(now, s.newsRef(x), across.Word{ID: id, To: uint8(x.To), Key: x.Key, Epoch: x.Epoch,
 		Phase: across.Phase(x.Phase), Costs: x.Costs, All: x.All, Print: x.Print})
 }
 
 // questionAcross asks a participant of this node what it knows of an admission.
-func (s *Server) questionAcross(x *peerv1.News, id across.ID) (owner.AcrossAnswer, error) {
-	return s.cfg.Store.AskAcross(s.cfg.Clock.Now(), s.newsRef(x), across.Question{ID: id, To: uint8(x.To), Key: x.Key, Epoch: x.Epoch, Age: max(x.AgeNs, 0), Print: x.Print})
+func (s *Server) questionAcross(now int64, x *peerv1.News, id across.ID) (owner.AcrossAnswer, error) {
+	return s.cfg.Store.AskAcross(now, s.newsRef(x), across.Question{ID: id, To: uint8(x.To), Key: x.Key, Epoch: x.Epoch, Age: max(x.AgeNs, 0), Print: x.Print})
 }
 
 // wireClient returns the client of an id as it travels.

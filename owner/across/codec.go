@@ -138,7 +138,7 @@ func (s *State) Install(v Vote) bool {
 	case len(s.votes) >= MaxHeld+MaxDenied && known == nil && !v.Phase.Holds():
 		return false
 	}
-	s.put(&v)
+	s.put(v)
 	return true
 }
 

@@ -30,20 +30,27 @@ func (v *Vote) told() bool {
 }
 
 // put remembers a vote in the place of another one of its id.
-func (s *State) put(v *Vote) {
-	s.drop(v.ID)
-	if v.Phase.Holds() {
+func (s *State) put(of Vote) *Vote {
+	v := s.votes[of.ID]
+	if v != nil {
+		s.count(v, -1)
+		of.place = v.place
+	} else {
+		v = new(Vote)
+		s.votes[of.ID] = v
+		of.place = len(s.due)
+		s.due = append(s.due, entry{v: v})
+	}
+	if *v = of; v.Phase.Holds() {
 		v.text = textOf(&v.Terms, v.Own)
 	}
-	s.votes[v.ID] = v
 	s.count(v, 1)
-	v.place = len(s.due)
-	s.due = append(s.due, entry{v: v})
 	s.fix(v)
+	return v
 }
 
 // Restore makes a vote what it was before a step whose effect could not be done.
-func (s *State) Restore(was Vote) { s.put(&was) }
+func (s *State) Restore(was Vote) { s.put(was) }
 
 // Postpone has an end that cannot be now come later.
 func (s *State) Postpone(id ID, until int64) {

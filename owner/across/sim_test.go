@@ -341,7 +341,7 @@ func (s *sim) wake(r *row) {
 		return
 	}
 	now := s.now + r.clock
-	_, at, ok := r.state.Next()
+	at, ok := r.state.Next()
 	if !ok || at > now {
 		return
 	}

@@ -119,12 +119,11 @@ func (s *State) lostSince(epoch uint64, began int64) bool {
 
 // Vote remembers a Hold that was Fresh: charged, or, if there is a refusal, not.
 func (s *State) Vote(h *Hold, now int64, r *Refusal) Answer {
-	v := &Vote{ID: h.ID, Terms: h.Terms, Phase: Held, Self: h.Self, Epoch: h.Epoch, Began: now - h.Age, Made: now, Until: now + h.Hold, Own: h.Own, next: now + Patience, pause: Patience}
+	v := Vote{ID: h.ID, Terms: h.Terms, Phase: Held, Self: h.Self, Epoch: h.Epoch, Began: now - h.Age, Made: now, Until: now + h.Hold, Own: h.Own, next: now + Patience, pause: Patience}
 	if r != nil {
-		*v = Vote{ID: h.ID, Phase: Refused, Refusal: *r, Epoch: h.Epoch, Self: h.Self, Began: v.Began, Made: now, Until: now + s.Window}
+		v = Vote{ID: h.ID, Phase: Refused, Refusal: *r, Epoch: h.Epoch, Self: h.Self, Began: v.Began, Made: now, Until: now + s.Window}
 	}
-	s.put(v)
-	return v.answer()
+	return s.put(v).answer()
 }
 
 // Asked answers a question. It may have left a mark.
@@ -248,13 +247,16 @@ func (s *State) Extend(id ID, left, now int64) (until int64, ok bool) {
 	return v.Until, true
 }
 
-// Next returns the admission for which Expire or Due has something to do first, and when.
-func (s *State) Next() (id ID, at int64, ok bool) {
+// Next returns when Expire or Due has something to do first.
+func (s *State) Next() (at int64, ok bool) {
 	if len(s.due) == 0 {
-		return ID{}, 0, false
+		return 0, false
 	}
-	return s.due[0].v.ID, s.due[0].at, true
+	return s.due[0].at, true
 }
+
+// First returns the admission for which that is. There is one.
+func (s *State) First() *Vote { return s.due[0].v }
 
 // Due returns what a participant has to send now for an admission.
 func (s *State) Due(id ID, now int64) (questions []Question, words []Word) {
@@ -312,7 +314,7 @@ func (s *State) mark(id ID, p Phase, now int64) Answer {
 	if s.Crowded() {
 		return Answer{}
 	}
-	s.put(&Vote{ID: id, Phase: p, Made: now, Began: now, Until: now + s.Window})
+	s.put(Vote{ID: id, Phase: p, Made: now, Began: now, Until: now + s.Window})
 	return Answer{Phase: p}
 }
 

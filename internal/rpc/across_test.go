@@ -20,6 +20,7 @@ import (
 	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	limitpb "github.com/keystead/keystead/proto/keystead/limit/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
@@ -208,6 +209,42 @@ func TestHoldAcross(t *testing.T) {
 		x.used(5, 2, 7)
 		if e := must(x.nodes["n2"].admissions.Extend(bound(t), &admissionpb.ExtendRequest{Key: x.keys[1], HoldId: a.HoldId, HoldNs: int64(time.Hour)}))(t); e.State == admissionpb.HoldState_HOLD_STATE_HELD {
 			t.Error(e)
+		}
+	})
+}
+
+// TestOverriddenAcross: each owner goes by the override that it has of its key, also when it settles, and by what is stated
+// when that has ended; another key with a limit of that name has none.
+func TestOverriddenAcross(t *testing.T) {
+	crossed(t, 2, func(t *testing.T, x *crossing) {
+		must(x.nodes["n1"].limits.SetOverride(bound(t), &limitpb.SetOverrideRequest{Key: x.keys[1], Name: "api", Limit: 20, PeriodNs: int64(time.Hour), EndsAfterNs: int64(30 * time.Minute)}))(t)
+		ask := func(first, second uint64, hold time.Duration) *admissionpb.AdmitResponse {
+			q := x.request(1, 10)
+			q.HoldNs = int64(hold)
+			for i, cost := range []uint64{first, second} {
+				q.Demands[i].Name, q.Demands[i].Cost, q.Demands[i].Counter = "api", cost, nil
+				q.Demands[i].Limit = &admissionpb.LimitDemand{Limit: 10, PeriodNs: int64(time.Hour), Algorithm: limitpb.Algorithm_ALGORITHM_FIXED_WINDOW}
+			}
+			return x.admit("n1", q)
+		}
+		a := ask(8, 15, time.Minute)
+		if one, two := a.Demands[0], a.Demands[1]; !a.Admitted || one.Overridden || one.Capacity != 10 || !two.Overridden || two.Capacity != 20 || two.Remaining != 5 {
+			t.Fatal(a)
+		}
+		time.Sleep(time.Second)
+		s := must(x.nodes["n2"].admissions.Settle(bound(t), &admissionpb.SettleRequest{Key: x.keys[0], HoldId: a.HoldId, Costs: []*admissionpb.Cost{{Name: "api", Cost: 2}, {Key: x.keys[1], Name: "api", Cost: 12}}}))(t)
+		if s.State != admissionpb.HoldState_HOLD_STATE_HELD {
+			t.Error(s)
+		}
+		time.Sleep(10 * time.Second) // the owners tell each other
+		a = ask(1, 9, 0)
+		if one, two := a.Demands[0], a.Demands[1]; a.Admitted || one.Refused || !two.Refused || !two.Overridden || two.Remaining != 8 {
+			t.Error(a)
+		}
+		time.Sleep(30 * time.Minute)
+		a = ask(1, 1, 0)
+		if one, two := a.Demands[0], a.Demands[1]; a.Admitted || one.Refused || one.Remaining != 7 || !two.Refused || two.Overridden || two.Capacity != 10 || two.Debt != 2 {
+			t.Error(a)
 		}
 	})
 }

@@ -143,10 +143,13 @@ func (s *Server) newsRef(x *peerv1.News) owner.Ref {
 	return owner.Ref{Key: x.Key, Name: x.Name, Hash: owner.Hash(x.Key)}
 }
 
-// wordAcross tells a participant of this node news of an admission.
+// wordAcross tells a participant of this node news of an admission. What cannot be given back because it is split is put
+// together again: it is told again.
 func (s *Server) wordAcross(now int64, x *peerv1.News, id across.ID) (owner.AcrossAnswer, error) {
-	return s.cfg.Store.TellAcross(now, s.newsRef(x), across.Word{ID: id, To: uint8(x.To), Key: x.Key, Epoch: x.Epoch,
+	f := frame{now: now, at: s.newsRef(x)}
+	a, err := s.cfg.Store.TellAcross(f.now, f.at, across.Word{ID: id, To: uint8(x.To), Key: x.Key, Epoch: x.Epoch,
 		Phase: across.Phase(x.Phase), Costs: x.Costs, All: x.All, Print: x.Print})
+	return a, s.heldWhole(f, admission.ID(id), err)
 }
 
 // questionAcross asks a participant of this node what it knows of an admission.

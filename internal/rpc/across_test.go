@@ -17,6 +17,7 @@ import (
 	"github.com/keystead/keystead/internal/tests/agreed"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/across"
+	"github.com/keystead/keystead/owner/admission"
 	admissionpb "github.com/keystead/keystead/proto/keystead/admission/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
@@ -608,4 +609,43 @@ func TestAcrossToldWhenCopied(t *testing.T) {
 			t.Error("words of what the node does not own any more:", n)
 		}
 	})
+}
+
+// Who settles or cancels what is demanded of something that is split has that put together again.
+func TestAcrossMakesWhole(t *testing.T) {
+	s, b := parting(t)
+	o := &orders{}
+	s.cfg.Splits = o
+	demand := owner.Demand{Demand: admission.Demand{Term: admission.Term{Of: admission.Counter, Name: counterKind, Max: 10}, Cost: 5}}
+	at := owner.Ref{Key: "k", Name: "admission", Hash: owner.Hash("k")}
+	client := []byte("0123456789abcdef")
+	hold := func(sequence uint64, phase across.Phase) across.ID {
+		of := must(requestID(&commonpb.RequestId{Client: client, Sequence: sequence}))(t)
+		terms := across.Terms{Keys: []string{"k", "l"}, Of: []uint8{0, 1}, Names: []uint32{owner.NameAcross("k", counterKind), 1}, Hold: int64(time.Minute)}
+		must(s.cfg.Store.HoldAcross(s.cfg.Clock.Now(), at, of, owner.HoldAcross{Terms: terms, Demands: []owner.Demand{demand}, Epoch: 1}, nil))(t)
+		id := across.ID{Client: of.Client, Sequence: sequence}
+		must(s.cfg.Store.TellAcross(s.cfg.Clock.Now(), at, across.Word{ID: id, Phase: phase}))(t)
+		return id
+	}
+	settled, held := hold(1, across.Admitted), hold(2, across.Held)
+	sp := b.Reach(b.Divide(counterKind, "k", "n1", "n1"), table.Open)
+	for what, do := range map[string]func() error{
+		"settled": func() error {
+			_, err := s.settle(frame{now: s.cfg.Clock.Now(), at: at}, &admissionpb.SettleRequest{Key: "k", HoldId: holdText(admission.ID(settled)), Release: true}, new(admissionpb.SettleResponse))
+			return err
+		},
+		"cancelled": func() error {
+			_, err := s.wordAcross(s.cfg.Clock.Now(), &peerv1.News{Key: "k", Name: "admission", Client: client, Sequence: 2, Phase: uint32(across.Cancelled)}, held)
+			return err
+		},
+		"answered": func() error {
+			s.answersTo(at, held, 1)(across.Answer{Phase: across.Refused})
+			return owner.ErrDemandSplit
+		},
+	} {
+		o.whole = nil
+		if err := do(); err != owner.ErrDemandSplit || len(o.whole) != 1 || o.whole[0] != sp.ID {
+			t.Errorf("%s: %v; made whole: %v", what, err, o.whole)
+		}
+	}
 }

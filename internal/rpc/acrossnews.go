@@ -8,6 +8,7 @@ import (
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/across"
+	"github.com/keystead/keystead/owner/admission"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 )
 
@@ -188,6 +189,8 @@ func (s *Server) asks(ask owner.Ask) {
 // answersTo returns what tells a participant of this node the answer of another one.
 func (s *Server) answersTo(ref owner.Ref, id across.ID, from uint8) func(across.Answer) {
 	return func(a across.Answer) {
-		_, _ = s.cfg.Store.Answered(s.cfg.Clock.Now(), ref, id, from, a) // it asks again
+		now := s.cfg.Clock.Now()
+		_, err := s.cfg.Store.Answered(now, ref, id, from, a)
+		_ = s.heldWhole(frame{now: now, at: ref}, admission.ID(id), err) // it asks again
 	}
 }

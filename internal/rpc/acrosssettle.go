@@ -29,7 +29,7 @@ func (s *Server) settleAcross(f frame, q *admissionpb.SettleRequest, hold admiss
 	}
 	a, err := s.cfg.Store.SettleAcross(f.now, f.at, across.ID(hold), costs, q.Release)
 	if err != nil {
-		return verdict{}, err
+		return verdict{}, s.heldWhole(f, hold, err)
 	}
 	before := phasesAcross[a.Before]
 	if a.Before == across.Settled && a.Replayed { // as this says

@@ -83,7 +83,7 @@ func (s *Store) HoldAcross(now int64, ref Ref, id reqid.ID, op HoldAcross, to []
 	}
 	t.passLocked()
 	a := AcrossAnswer{Demands: to[:0], Now: t.now, Meta: Meta{Permit: t.permit}}
-	h := across.Hold{ID: across.ID{Client: id.Client, Sequence: id.Sequence}, Terms: op.Terms, Self: op.Self, Epoch: op.Epoch, Age: id.Age, Own: maxOwn(op.Demands)}
+	h := across.Hold{ID: across.ID{Client: id.Client, Sequence: id.Sequence}, Terms: op.Terms, Self: op.Self, Epoch: op.Epoch, Age: min(id.Age, wire.MaxAge), Own: maxOwn(op.Demands)}
 	if t.voteLocked(h.ID) == nil {
 		if known, err := t.knownLocked(&a, &id, &op); known || err != nil {
 			return a, err

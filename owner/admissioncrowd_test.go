@@ -2,6 +2,7 @@ package owner
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -152,5 +153,31 @@ func TestAskedAboutAnotherRequest(t *testing.T) {
 	}
 	if a := must(p.store.AskAcross(second, p.ref, across.Question{ID: across.ID{Client: id(1).Client, Sequence: 1}, Epoch: 1})); a.Phase != across.Aborted {
 		t.Errorf("%+v", a)
+	}
+}
+
+// TestRetryOfAnyAge: what a caller says of its age makes a request no younger.
+func TestRetryOfAnyAge(t *testing.T) {
+	p := newParty(t, acrossKeys[0])
+	must(holdAt(t, p, second, id(1), 0, second, bounded("used", 5, 10)))
+	again := id(1)
+	again.Age = math.MaxInt64
+	if a := must(holdAt(t, p, 2*second, again, 0, second, bounded("used", 5, 10))); a.Phase != across.Held {
+		t.Errorf("%+v", a)
+	}
+	p.store.Asks() // of before
+	for now := 3 * second; now < 1000*second; now += 10 * second {
+		p.store.Wake(now)
+		for _, ask := range p.store.Asks() {
+			for _, q := range ask.Questions {
+				if q.Age < now-second {
+					t.Fatalf("%+v", q)
+				}
+			}
+		}
+	}
+	p.fails(t, 1000*second)
+	if v := p.vote(across.ID{Client: id(1).Client, Sequence: 1}); v.Phase != across.Held {
+		t.Errorf("%+v", v)
 	}
 }

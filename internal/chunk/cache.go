@@ -119,6 +119,7 @@ type waiter struct {
 	cost   uint64
 	most   uint64        // that the node may hold
 	number uint64        // in the order in which they came, from 1
+	take   bool          // it may give back what it gets
 	done   chan struct{} // closed when the rest is set
 	answer Answer
 	err    error
@@ -154,6 +155,32 @@ func (k *Cache) Close() {
 // tokens the node may hold (Cap). The cost is at least 1. Errors: ErrFull, an
 // *failure.Error, what Charge failed with, or the context's.
 func (k *Cache) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer, error) {
+	return k.get(ctx, b, cost, most, false)
+}
+
+// Take is Spend of a caller that decides later whether it needs the tokens. If they are allowed, Keep or GiveBack
+// has to follow, soon: what is taken counts as held.
+func (k *Cache) Take(ctx context.Context, b Bucket, cost, most uint64) (Answer, Taken, error) {
+	a, err := k.get(ctx, b, cost, most, true)
+	return a, a.taken, err
+}
+
+// Keep has what was taken be spent.
+func (k *Cache) Keep(x Taken) {
+	x.shard.mu.Lock()
+	defer x.shard.mu.Unlock()
+	x.entry.keep(k.cfg.Now(), &x)
+}
+
+// GiveBack puts what was taken back into the chunk. It is lost if the time of that is over, or callers state other
+// parameters by now.
+func (k *Cache) GiveBack(x Taken) {
+	x.shard.mu.Lock()
+	defer x.shard.mu.Unlock()
+	x.entry.give(k.cfg.Now(), &x)
+}
+
+func (k *Cache) get(ctx context.Context, b Bucket, cost, most uint64, take bool) (Answer, error) {
 	if cost > most {
 		return Answer{}, ErrFull
 	}
@@ -167,7 +194,7 @@ func (k *Cache) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer,
 	}
 	if e.queue.Len() == 0 && (!e.taking || e.bucket.same(&b)) {
 		e.become(&b)
-		if a, ok := e.decide(now, cost); ok {
+		if a, ok := e.decide(sh, now, cost, take); ok {
 			sh.mu.Unlock()
 			return a, nil
 		}
@@ -177,7 +204,7 @@ func (k *Cache) Spend(ctx context.Context, b Bucket, cost, most uint64) (Answer,
 		return Answer{}, errWaiters
 	}
 	e.came++
-	w := &waiter{bucket: b, cost: cost, most: most, number: e.came, done: make(chan struct{})}
+	w := &waiter{bucket: b, cost: cost, most: most, number: e.came, take: take, done: make(chan struct{})}
 	place := e.queue.PushBack(w)
 	if !e.taking {
 		if sh.closed {
@@ -244,8 +271,14 @@ func (e *entry) become(b *Bucket) {
 }
 
 // decide decides a cost by what is known here, if it can.
-func (e *entry) decide(now int64, cost uint64) (Answer, bool) {
-	if e.spend(now, cost) {
+func (e *entry) decide(sh *shard, now int64, cost uint64, take bool) (Answer, bool) {
+	if take {
+		if x, ok := e.take(now, cost); ok {
+			a := e.answer(now, true, 0)
+			a.taken, a.taken.shard, a.taken.entry = x, sh, e
+			return a, true
+		}
+	} else if e.spend(now, cost) {
 		return e.answer(now, true, 0), true
 	}
 	if left, ok := e.refuses(now, cost); ok {
@@ -258,11 +291,11 @@ func (e *entry) decide(now int64, cost uint64) (Answer, bool) {
 }
 
 // decideQueue decides for callers that wait, as far as that can be done without the owner.
-func (e *entry) decideQueue(now int64) {
+func (e *entry) decideQueue(sh *shard, now int64) {
 	for place := e.queue.Front(); place != nil; place = e.queue.Front() {
 		w := place.Value.(*waiter)
 		e.become(&w.bucket)
-		a, ok := e.decide(now, w.cost)
+		a, ok := e.decide(sh, now, w.cost, w.take)
 		if !ok {
 			break
 		}
@@ -344,10 +377,17 @@ func (k *Cache) serve(sh *shard, e *entry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for {
-		e.decideQueue(k.cfg.Now())
+		e.decideQueue(sh, k.cfg.Now())
 		if e.queue.Len() == 0 {
 			e.taking = false
 			return
+		}
+		//guard:chunk-taken-room
+		if w := e.queue.Front().Value.(*waiter); w.cost > e.room(w.most) {
+			e.leave(e.queue.Front())
+			w.err = ErrFull
+			close(w.done)
+			continue
 		}
 		if err := k.charge(sh, e, e.queue.Front().Value.(*waiter)); err != nil {
 			if !e.fail(err) {

@@ -325,3 +325,65 @@ func TestNoAllocation(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestGivenBack: what is given back is there again, for as long as it would have been; and not for others, nor by
+// other parameters.
+func TestGivenBack(t *testing.T) {
+	inBank(t, 0, func(t *testing.T, k *bank) {
+		most := Cap(bucket.Burst, 2)
+		take := func(cost uint64) Taken {
+			t.Helper()
+			a, x, err := k.Take(t.Context(), bucket, cost, most)
+			if err != nil || !a.Allowed {
+				t.Fatal(a, err)
+			}
+			return x
+		}
+		x := take(300)
+		k.GiveBack(x)
+		k.Keep(take(300))
+		if len(k.asked) != 1 {
+			t.Errorf("the owner was asked for %v, and the tokens were there", k.asked)
+		}
+		x = take(300)
+		if _, _, err := k.Take(t.Context(), bucket, 300, most); !errors.Is(err, ErrFull) {
+			t.Errorf("the node holds 600 of %d: %v", most, err)
+		}
+		time.Sleep(Lease / 2)
+		y := take(100)
+		time.Sleep(Lease / 2)
+		k.GiveBack(x) // too late
+		k.GiveBack(y)
+		before := len(k.asked)
+		k.Keep(take(100))
+		if len(k.asked) != before {
+			t.Errorf("the owner was asked for %v", k.asked)
+		}
+		x = take(200)
+		other := bucket
+		other.Limit *= 2
+		if a, err := k.Spend(t.Context(), other, 1, most); err != nil || !a.Allowed {
+			t.Fatal(a, err)
+		}
+		k.GiveBack(x)
+		before = len(k.asked)
+		if a, err := k.Spend(t.Context(), other, 150, most); err != nil || !a.Allowed || len(k.asked) != before+1 {
+			t.Errorf("%v %v, asked for %v", a, err, k.asked)
+		}
+	})
+}
+
+// TestTakenByNobody: what a caller has waited for that left is not taken.
+func TestTakenByNobody(t *testing.T) {
+	inBank(t, 100*time.Millisecond, func(t *testing.T, k *bank) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, _, err := k.Take(ctx, bucket, 100, Cap(bucket.Burst, 2)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second / 2)
+		if a, err := k.spend(100); err != nil || !a.Allowed || len(k.asked) != 1 {
+			t.Errorf("%v %v, asked for %v", a, err, k.asked)
+		}
+	})
+}

@@ -61,6 +61,9 @@ type Report struct {
 type cell struct {
 	left  uint64 // tokens of the chunk
 	until int64  // when what is left is lost
+	taken uint64 // tokens out of it that may still be given back
+	terms uint64 // how often forget was called: what was taken before that is not given back
+	// Invariant: left + taken <= what the node may hold.
 
 	denied uint64 // this cost and greater ones are refused; 0 = none is
 	again  int64  // until then, without asking the owner
@@ -81,9 +84,58 @@ func (c *cell) spend(now int64, cost uint64) bool {
 		return false
 	}
 	c.left -= cost
+	c.count(now, cost)
+	return true
+}
+
+// count counts tokens as spent.
+func (c *cell) count(now int64, cost uint64) {
 	c.roll(now)
 	c.used[0] += min(cost, math.MaxUint64-c.used[0])
-	return true
+}
+
+// take takes a cost out of the chunk, if it can: keep or give follows.
+func (c *cell) take(now int64, cost uint64) (Taken, bool) {
+	c.lapse(now)
+	if c.left < cost {
+		return Taken{}, false
+	}
+	c.left -= cost
+	c.taken += cost
+	return Taken{cost: cost, until: c.until, terms: c.terms}, true
+}
+
+// keep has what was taken be spent, as of when it was taken.
+func (c *cell) keep(now int64, x *Taken) {
+	if x.terms == c.terms {
+		c.taken -= x.cost
+	}
+	c.count(now, x.cost)
+}
+
+// give puts what was taken back. It ends when it would have ended if it had stayed.
+func (c *cell) give(now int64, x *Taken) {
+	//guard:chunk-given-parameters
+	if x.terms != c.terms {
+		return
+	}
+	c.taken -= x.cost
+	c.lapse(now)
+	//guard:chunk-given-late
+	if now >= x.until {
+		return
+	}
+	//guard:chunk-given-lease c.left == 0 || x.until < c.until -> c.left == 0
+	if c.left == 0 || x.until < c.until {
+		c.until = x.until
+	}
+	c.left += x.cost
+}
+
+// room returns how much of what the node may hold is not taken.
+func (c *cell) room(most uint64) uint64 {
+	//guard:chunk-taken-held min(most, c.taken) -> 0
+	return most - min(most, c.taken)
 }
 
 // lapse loses what is left when its time is over.
@@ -116,11 +168,11 @@ func (c *cell) refuses(now int64, cost uint64) (left int64, ok bool) {
 
 // wants returns what to ask the owner for so that a cost can be spent, the least and the
 // best number of tokens. waiting is what all callers that wait ask for, the cost included;
-// most is how much the node may hold. The chunk has less than the cost.
+// most is how much the node may hold: there is room for the cost. The chunk has less than that.
 func (c *cell) wants(now int64, cost, waiting, most uint64) (least, best uint64) {
 	c.lapse(now)
 	c.roll(now)
-	whole := max(cost, min(most, max(waiting, max(c.used[0], c.used[1])/useShare)))
+	whole := max(cost, min(c.room(most), max(waiting, max(c.used[0], c.used[1])/useShare)))
 	return cost - c.left, whole - c.left
 }
 
@@ -146,6 +198,7 @@ func (c *cell) deny(now, sent int64, cost uint64, t Report) {
 // forget loses all that is known of the bucket, but for how much it is used.
 func (c *cell) forget() {
 	c.left, c.until, c.denied, c.again, c.due = 0, 0, 0, 0, 0
+	c.taken, c.terms = 0, c.terms+1
 	c.report, c.reportedAt = Report{}, 0
 }
 
@@ -159,7 +212,7 @@ func addTime(t, by int64) int64 {
 
 // idle says that nothing would be lost if the cell were forgotten.
 func (c *cell) idle(now int64) bool {
-	return (c.left == 0 || now >= c.until) && now >= c.again && now/int64(Lease) > c.window+1
+	return (c.left == 0 || now >= c.until) && c.taken == 0 && now >= c.again && now/int64(Lease) > c.window+1
 }
 
 // answer returns what to tell of the bucket now.
@@ -175,4 +228,15 @@ func (c *cell) answer(now int64, allowed bool, retry int64) Answer {
 type Answer struct {
 	Allowed bool
 	Report  // Remaining is with what this node holds
+
+	taken Taken // out of the chunk, if allowed, and that was asked
+}
+
+// Taken is tokens that a node has taken out of its chunk. They are spent, unless they are given back.
+type Taken struct {
+	shard *shard
+	entry *entry
+	cost  uint64
+	until int64
+	terms uint64
 }

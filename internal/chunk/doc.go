@@ -26,6 +26,10 @@
 // a Lease, or what its callers wait for, so that what is lost is at most a quarter of
 // what it spends, and what callers that left had waited for.
 //
+// A caller may take tokens and give them back (Take, GiveBack). They count as held until it says that they are spent,
+// so that a node never has more than Cap, and go back for as long as they would have been there. They are spent as of
+// when they were taken.
+//
 // For each bucket one call to the owner is under way at most. Callers wait for it
 // in the order in which they came, each until its own context ends. A refusal is
 // remembered until it could be otherwise, for Rest at least and Lease at most: until

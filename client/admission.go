@@ -43,13 +43,18 @@ type Demand struct {
 	clamp int
 	key   string
 	wrong error
+
+	anywhere bool
 }
 
 // Demand is a demand of n tokens of the limit. One that is Spaced passes if its turn is now; a caller that is ready to
 // wait for it asks the limit by itself, when all else is admitted. The limit of a policy cannot be demanded.
+//
+// A demand of a limit that is Anywhere, Under a key of its own, is paid out of a chunk by the owner of the key of the
+// others: no message goes to its own owner. Then there is no Hold, and all others are of one key.
 func (l Limit) Demand(n uint64) Demand {
 	r, c := &l.rate, &l.rate.Calendar
-	d := Demand{name: l.name, cost: n, limit: &admissionpb.LimitDemand{Limit: r.Limit, PeriodNs: int64(r.Period), Burst: r.Burst, Algorithm: r.Algorithm.onWire(),
+	d := Demand{name: l.name, cost: n, anywhere: l.anywhere, limit: &admissionpb.LimitDemand{Limit: r.Limit, PeriodNs: int64(r.Period), Burst: r.Burst, Algorithm: r.Algorithm.onWire(),
 		Calendar: limitpb.CalendarUnit(c.Unit), TimeZone: c.TimeZone, FirstDay: uint32(c.FirstDay), FirstMonth: uint32(c.FirstMonth), CarryOver: c.CarryOver}}
 	switch {
 	case l.policy != "":
@@ -88,19 +93,6 @@ func (d *Demand) called() string {
 	default:
 		return cmp.Or(d.name, "counter")
 	}
-}
-
-func (d *Demand) onWire() *admissionpb.Demand {
-	q := &admissionpb.Demand{Key: d.key, Name: d.name, Cost: d.cost, ClampPercent: uint32(max(d.clamp, 0))}
-	switch {
-	case d.limit != nil:
-		q.Limit = d.limit
-	case d.slots:
-		q.Slots = &admissionpb.SlotsDemand{Max: d.count}
-	default:
-		q.Counter = &admissionpb.CounterDemand{Max: d.count}
-	}
-	return q
 }
 
 // Admit asks whether a request may run.

@@ -23,14 +23,31 @@ func (d Demand) Under(key string) Demand {
 	return d
 }
 
-// keys returns the keys of the demands, if one names its own.
+func (d *Demand) onWire() *admissionpb.Demand {
+	q := &admissionpb.Demand{Key: d.key, Name: d.name, Cost: d.cost, ClampPercent: uint32(max(d.clamp, 0)), Anywhere: d.anywhere && d.key != ""}
+	switch {
+	case d.limit != nil:
+		q.Limit = d.limit
+	case d.slots:
+		q.Slots = &admissionpb.SlotsDemand{Max: d.count}
+	default:
+		q.Counter = &admissionpb.CounterDemand{Max: d.count}
+	}
+	return q
+}
+
+// keys returns the keys of the demands, if one names its own: those behind that chunks may pay, which another key's
+// owner decides.
 func (q *Admit) keys() (all []string) {
 	if !slices.ContainsFunc(q.Demands, func(d Demand) bool { return d.key != "" }) {
 		return nil
 	}
-	for i := range q.Demands {
-		if key := cmp.Or(q.Demands[i].key, q.Key); !slices.Contains(all, key) {
-			all = append(all, key)
+	for _, anywhere := range []bool{false, true} {
+		for i := range q.Demands {
+			d := &q.Demands[i]
+			if key := cmp.Or(d.key, q.Key); (d.anywhere && d.key != "") == anywhere && !slices.Contains(all, key) {
+				all = append(all, key)
+			}
 		}
 	}
 	return all

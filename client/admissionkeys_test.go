@@ -47,3 +47,27 @@ func TestAdmitSeveralKeys(t *testing.T) {
 		t.Error("the keys are not charged as was settled")
 	})
 }
+
+// What chunks may pay is demanded of another key, and the owner of the request's own decides.
+func TestAdmitAnywhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := build(t, []string{"n1", "n2"}, nil)
+		w.agree()
+		c := w.client(Config{}, "n1", "n2")
+		all := c.Limit("all", PerSecond(10_000), Anywhere())
+		shared, own := w.keyOf("n1"), w.keyOf("n2")
+		demands := []Demand{all.Demand(1).Under(shared), c.Counter("used").Demand(1, 2).Under(own)}
+		for i := range 3 {
+			h, err := c.Admit(soon(t), Admit{Demands: demands})
+			if h.OK != (i < 2) || h.Owner != "n2" || h.Key() != own || h.Demands[0].Capacity != 10_000 || i == 2 && (!errors.Is(err, ErrNotAdmitted) || !h.Demands[1].Refused) {
+				t.Errorf("%d: %+v %v", i, h, err)
+			}
+		}
+		if _, err := c.Admit(soon(t), Admit{Demands: demands, Hold: time.Minute}); !errors.Is(err, ErrInvalid) {
+			t.Error(err)
+		}
+		if h, err := c.Admit(soon(t), Admit{Key: own, Demands: []Demand{all.Demand(1)}, Hold: time.Minute}); err != nil || h.Hold() == "" { // of its own key it is one of all
+			t.Error(h, err)
+		}
+	})
+}

@@ -28,13 +28,29 @@ type Admit struct {
 	// Policies is the version of the policies that the demands are of: it has to be the one in force.
 	// 0 = the caller states them.
 	Policies uint64
-	// Asked stands for what was asked for, where the demands are those of a policy: a retry under
-	// its id is one, whatever they are by then.
+	// Asked stands for what was asked for, where the demands are those of a policy, or not all of them: a
+	// retry under its id is one, whatever they are by then.
 	Asked uint64
+	// Elsewhere is what became of demands of the request that were decided before this, and not here.
+	Elsewhere Elsewhere
 	// Tag names the hold in place of the id of the request, which is not given then: see MaxTagged. The zero
 	// Tag is none. A retry makes another hold.
 	Tag reqid.Client
 }
+
+// Elsewhere is what became of demands that are decided beside an Admit.
+type Elsewhere uint8
+
+const (
+	ElsewherePassed  Elsewhere = iota // or there are none
+	ElsewhereRefused                  // so all of the Admit is refused, and nothing charged
+	ElsewhereOpen                     // they were not decided: only a repeated request is answered
+)
+
+// ErrElsewhere is the error of an Admit whose demands elsewhere were not decided, and that repeats none. The answer
+// beside it has the Meta.
+var ErrElsewhere = &failure.Error{Reason: failure.Unavailable, RetryAfter: retrySoon,
+	Message: "what is demanded of another key was not decided; nothing happened", Hint: "try again"}
 
 // AdmitAnswer is the outcome of an Admit. In a replay, Admitted is that of the first answer; the rest is as it is
 // now, and a hold whose Left is 0 is over.
@@ -218,8 +234,15 @@ func (s *Store) Admit(now int64, ref Ref, id reqid.ID, op Admit, to []DemandAnsw
 		t.replayedLocked(&a, &id, &op, out)
 		return a, nil
 	}
+	if op.Elsewhere == ElsewhereOpen {
+		return a, ErrElsewhere
+	}
 	if a.Admitted, err = t.decideDemandsLocked(&op, &a); err != nil {
 		return AdmitAnswer{}, err
+	}
+	//guard:admission-elsewhere
+	if op.Elsewhere == ElsewhereRefused {
+		a.Admitted = false
 	}
 	if op.Peek {
 		return a, nil

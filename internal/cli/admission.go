@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ type admitFlags struct {
 	remote
 	name            string
 	limits          []string
+	anywhere        []string
 	counters, slots []string
 	algorithm       string
 	calendar        calendarFlags
@@ -60,6 +62,7 @@ policy decided; of each demand it is then by what. There is no hold then, and - 
   if ./answer; then keystead settle org:7 "$hold" tpm=3127; else keystead settle org:7 "$hold" --release; fi
   keystead admit org:7 --limit tpm=1000/1m:100000 --clamp 25 --hold 1m    # reserves 250 at most
   keystead admit org:7 --limit rpm=60/1m --limit model:large//rpm=500/1m  # of two keys
+  keystead admit org:7 --limit rpm=60/1m --anywhere all//rpm=90000/1m     # … and no message to the second
   held=$(keystead admit --policy chat --field org=7 --field user=42 --amount tokens=4000 --hold 1m) && keystead settle $held spent=3127
   keystead admit org:7 --slots running=8 --hold 5m --tag "req-$id"        # … keystead settle org:7 --tag "req-$id" --release
   keystead admit org:7 --limit quota=100000/month --algorithm calendar-window --time-zone Europe/Berlin --slots running=8 --hold 1m`,
@@ -69,6 +72,7 @@ policy decided; of each demand it is then by what. There is no hold then, and - 
 	f.flags(cmd)
 	cmd.Flags().StringVar(&f.name, "name", "", admissionNameText)
 	cmd.Flags().StringArrayVar(&f.limits, "limit", nil, "a limit, as NAME=COUNT/PERIOD or NAME=COUNT/PERIOD:COST; may be repeated")
+	cmd.Flags().StringArrayVar(&f.anywhere, "anywhere", nil, "a limit of another key that the node may pay out of a chunk, as KEY//NAME=COUNT/PERIOD; without --hold")
 	cmd.Flags().StringArrayVar(&f.counters, "counter", nil, "a counter and its bound, as NAME=MAX or NAME=MAX:COST; may be repeated")
 	cmd.Flags().StringArrayVar(&f.slots, "slots", nil, "slots, as NAME=MAX or NAME=MAX:COST; may be repeated")
 	cmd.Flags().StringVar(&f.algorithm, "algorithm", defaultAlgorithm, "of all limits: "+algorithmNames)
@@ -111,21 +115,25 @@ func (f *admitFlags) demands(c *client.Client) (all []client.Demand, names []str
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, text := range f.limits {
-		name, what, cost, err := demanded("limit", text)
+	for i, text := range slices.Concat(f.limits, f.anywhere) {
+		flag, opts := "limit", []client.LimitOption(nil)
+		if i >= len(f.limits) {
+			flag, opts = "anywhere", []client.LimitOption{client.Anywhere()}
+		}
+		name, what, cost, err := demanded(flag, text)
 		if err != nil {
 			return nil, nil, err
 		}
 		r, err := parseRate(what)
 		if err != nil {
-			return nil, nil, usageError{fmt.Errorf("--limit %q: %w", text, err)}
+			return nil, nil, usageError{fmt.Errorf("--%s %q: %w", flag, text, err)}
 		}
 		if err := f.calendar.judge(&r, algorithm.client); err != nil {
 			return nil, nil, err
 		}
 		rate := f.calendar.onto(client.Rate{Limit: r.limit, Period: r.period, Algorithm: algorithm.client}, r.unit)
 		key, own := under(name)
-		all, names = append(all, c.Limit(own, rate).Demand(cost).Clamped(f.clamp).Under(key)), append(names, name)
+		all, names = append(all, c.Limit(own, rate, opts...).Demand(cost).Clamped(f.clamp).Under(key)), append(names, name)
 	}
 	for _, kind := range []string{"counter", "slots"} {
 		texts := f.counters

@@ -32,7 +32,7 @@ func (f *admitFlags) inDemands(err error) error {
 	for _, of := range []struct {
 		flag  string
 		texts []string
-	}{{"limit", f.limits}, {"counter", f.counters}, {"slots", f.slots}} {
+	}{{"limit", f.limits}, {"anywhere", f.anywhere}, {"counter", f.counters}, {"slots", f.slots}} {
 		if i >= len(of.texts) {
 			i -= len(of.texts)
 			continue

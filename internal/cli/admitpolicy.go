@@ -53,7 +53,7 @@ func (f *admitFlags) args(cmd *cobra.Command, args []string) error {
 		}
 		return optionalKey(cmd, args)
 	}
-	for _, other := range []string{"limit", "counter", "slots", "algorithm", "time-zone", "first-day", "first-month", "carry-over", "clamp"} {
+	for _, other := range []string{"limit", "anywhere", "counter", "slots", "algorithm", "time-zone", "first-day", "first-month", "carry-over", "clamp"} {
 		if cmd.Flags().Changed(other) {
 			return usageError{fmt.Errorf("--policy and --%s exclude each other\n  hint: `keystead policy explain %s --field …` shows what it demands", other, f.policy)}
 		}

@@ -24,6 +24,8 @@ func envelopedAdmissions() []envelopedCall {
 	return []envelopedCall{
 		{admissionAdmit.operation, &admissionpb.AdmitRequest{Key: "k", Demands: []*admissionpb.Demand{{Name: "r", Cost: 2, Limit: &admissionpb.LimitDemand{Limit: 3, PeriodNs: 1e9}}}, HoldNs: 1e9, RequestId: id}, "", "0801100218038001648a01340a016b1a0f0a0172100222080803108094ebdc03208094ebdc033a180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
 			&admissionpb.AdmitResponse{Admitted: true, HoldId: "h"}, "", "080170647a050801120168", false},
+		{admissionAnywhere.operation, &admissionpb.AdmitRequest{Key: "k", Demands: []*admissionpb.Demand{{Name: "r", Key: "l", Anywhere: true, Limit: &admissionpb.LimitDemand{Limit: 3, PeriodNs: 1e9}}}}, "", "0801100218038001778a01170a016b1a120a017222080803108094ebdc033a016c40019201016b",
+			&admissionpb.AdmitResponse{Owner: "n", Epoch: 3}, "", "080170777a0530033a016e", false},
 		{admissionSettle.operation, &admissionpb.SettleRequest{Key: "k", HoldId: "h", Costs: []*admissionpb.Cost{{Name: "r", Cost: 1}}, RequestId: id}, "", "0801100218038001658a01270a016b1a016822050a0172100132180a10303132333435363738396162636465661007180520099201016b9a01180a1030313233343536373839616263646566100718052009",
 			&admissionpb.SettleResponse{State: admissionpb.HoldState_HOLD_STATE_HELD}, "", "080170657a020801", false},
 		{admissionExtend.operation, &admissionpb.ExtendRequest{Key: "k", HoldId: "h", HoldNs: 1e9}, "", "0801100218038001668a010c0a016b1a0168208094ebdc039201016b",

@@ -30,6 +30,9 @@ func (s *Server) frontAdmit(ctx context.Context, o *admitOp, q *admissionpb.Admi
 	case q.Policy != "" && x.Falls():
 		return s.admitOr(ctx, o, q, &x)
 	}
+	if anywhereOf(q) {
+		return s.admitAnywhere(ctx, o, q)
+	}
 	if acrossKeys(q) {
 		return s.admitAcross(ctx, o, q)
 	}

@@ -113,6 +113,7 @@ const (
 	opHoldAcross       = 116 // of one key of several
 	opWordAcross       = 117
 	opQuestionAcross   = 118
+	opAdmitAnywhere    = 119 // of what chunks pay in part, at the owner of the rest
 
 	opSetOverride   = 110
 	opClearOverride = 111
@@ -189,6 +190,7 @@ var (
 	barrierBreak         = changes(opBreakBarrier, "Break", "break_barrier", "broken", "absent", (*Server).breakBarrier).since(owner.BarrierLevel)
 	barrierInspect       = reads(opInspectBarrier, "Inspect", "inspect_barrier", "answered", "absent", (*Server).inspectBarrier).since(owner.BarrierLevel)
 	admissionAdmit       = changes(opAdmit, "Admit", "admit", "admitted", "refused", (*Server).admit).since(owner.AdmissionLevel).peeking(admissionPeek, (*admissionpb.AdmitRequest).GetPeek).fronted((*Server).frontAdmit)
+	admissionAnywhere    = mayWait(changes(opAdmitAnywhere, "", "admit_anywhere", "admitted", "refused", (*Server).admitPaid).since(owner.AdmissionLevel))
 	admissionPeek        = counted(opPeekAdmission, "peek_admission", "admitted", "refused")
 	admissionSettle      = changes(opSettle, "Settle", "settle", "settled", "unknown", (*Server).settle).since(owner.AdmissionLevel)
 	admissionExtend      = changes(opExtend, "Extend", "extend", "extended", "gone", (*Server).extend).since(owner.AdmissionLevel).fronted((*Server).frontExtend)
@@ -222,7 +224,7 @@ var catalog = []*kind{
 	newKind(kind{of: owner.KindElection, name: "election", setting: "elections", service: &electionpb.ElectionService_ServiceDesc}, electionCampaign.operation, electionRenew.operation, electionProclaim.operation, electionResign.operation, electionVerify.operation, electionRevoke.operation, electionInspect.operation, electionAwait.operation),
 	newKind(kind{of: owner.KindBarrier, name: "barrier", setting: "barriers", service: &barrierpb.BarrierService_ServiceDesc}, barrierArrive.operation, barrierAwait.operation, barrierRegister.operation, barrierRenew.operation, barrierLeave.operation, barrierBreak.operation, barrierInspect.operation),
 	newKind(kind{of: owner.KindGroup, name: "group", setting: "groups", service: &grouppb.GroupService_ServiceDesc}, groupJoin.operation, groupRenew.operation, groupUpdate.operation, groupLeave.operation, groupVerify.operation, groupList.operation, groupAwait.operation),
-	newKind(kind{of: owner.KindAdmission, name: "admission", setting: "admissions", service: &admissionpb.AdmissionService_ServiceDesc}, admissionAdmit.operation, admissionPeek, admissionSettle.operation, admissionExtend.operation, admissionInspect.operation),
+	newKind(kind{of: owner.KindAdmission, name: "admission", setting: "admissions", service: &admissionpb.AdmissionService_ServiceDesc}, admissionAdmit.operation, admissionPeek, admissionAnywhere.operation, admissionSettle.operation, admissionExtend.operation, admissionInspect.operation),
 	newKind(kind{}, idNext, partPlant, partRead, keyInspect, objectsList, sessionKeepAlive, sessionEnd, acrossHold.operation, acrossWord, acrossQuestion),
 }
 

@@ -201,6 +201,12 @@ func (o *op[Q, A, PQ, PA]) fronted(front func(*Server, context.Context, *op[Q, A
 	return o
 }
 
+// mayWait has an operation answered beside the calls of its stream: it may wait for another node.
+func mayWait[Q, A any, PQ request[Q], PA response[A]](o *op[Q, A, PQ, PA]) *op[Q, A, PQ, PA] {
+	o.Beside = true
+	return o
+}
+
 func newOp[Q, A any, PQ request[Q], PA response[A]](number uint32, name string, do func(*Server, frame, *Q, *A) (verdict, error), x *operation) *op[Q, A, PQ, PA] {
 	o := &op[Q, A, PQ, PA]{operation: x, do: do}
 	_, o.ids = any(PQ(new(Q))).(identified)

@@ -159,7 +159,12 @@ type Demand struct {
 	Slots *SlotsDemand `protobuf:"bytes,6,opt,name=slots,proto3" json:"slots,omitempty"`
 	// The key that it is of, if it is another one than that of the request: at most 512 bytes. All
 	// keys of a request have 1,000 bytes or so together.
-	Key           string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
+	// Let the node that owns the key of the other demands pay this one out of a chunk that it takes from the
+	// owner, as with anywhere of CheckRequest: no message goes to the other key. For the token bucket of
+	// another key, without a hold and without a clamp; all other demands are of one key. What no chunk can pay
+	// its owner decides, as if this was not set. It may be refused early, by a quarter of the burst.
+	Anywhere      bool `protobuf:"varint,8,opt,name=anywhere,proto3" json:"anywhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -241,6 +246,13 @@ func (x *Demand) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *Demand) GetAnywhere() bool {
+	if x != nil {
+		return x.Anywhere
+	}
+	return false
 }
 
 // LimitDemand is a limit as the caller states it, as in CheckRequest of keystead.limit.v1. If it is
@@ -1752,7 +1764,7 @@ var File_keystead_admission_v1_admission_proto protoreflect.FileDescriptor
 
 const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"%keystead/admission/v1/admission.proto\x12\x15keystead.admission.v1\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\"\x9b\x02\n" +
+	"%keystead/admission/v1/admission.proto\x12\x15keystead.admission.v1\x1a\x1fkeystead/common/v1/common.proto\x1a\x1dkeystead/limit/v1/limit.proto\"\xb7\x02\n" +
 	"\x06Demand\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cost\x18\x02 \x01(\x04R\x04cost\x12#\n" +
@@ -1760,7 +1772,8 @@ const file_keystead_admission_v1_admission_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\v2\".keystead.admission.v1.LimitDemandR\x05limit\x12>\n" +
 	"\acounter\x18\x05 \x01(\v2$.keystead.admission.v1.CounterDemandR\acounter\x128\n" +
 	"\x05slots\x18\x06 \x01(\v2\".keystead.admission.v1.SlotsDemandR\x05slots\x12\x10\n" +
-	"\x03key\x18\a \x01(\tR\x03key\"\xc9\x02\n" +
+	"\x03key\x18\a \x01(\tR\x03key\x12\x1a\n" +
+	"\banywhere\x18\b \x01(\bR\banywhere\"\xc9\x02\n" +
 	"\vLimitDemand\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x04R\x05limit\x12\x1b\n" +
 	"\tperiod_ns\x18\x02 \x01(\x03R\bperiodNs\x12\x14\n" +

@@ -286,12 +286,12 @@ func (a *admittance) settle() {
 		reals[0] = a.parties[0].cost + 3 // more than was reserved
 	}
 	began := w.now()
-	r, sent, ok := a.tell(reals)
-	if ok && r.State == admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
-		a.each(func(p *party) { a.record(p, span{began, w.now()}, history.AcrossInput{Op: history.AcrossForget}) })
-		return
-	}
-	if !ok && sent {
+	to := a.any()
+	r, sent, ok := a.tell(to, reals)
+	if ok && r.State == admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN { // its state was lost, and those of others may not
+		a.record(to, span{began, w.now()}, history.AcrossInput{Op: history.AcrossForget})
+		ok, reals = false, make([]int64, len(reals))
+	} else if !ok && sent {
 		w.cfg.Log.Open()
 	}
 	all := ok
@@ -313,7 +313,7 @@ func (a *admittance) settle() {
 	}
 	if all && w.rng.IntN(againOf) == 0 { // a hold acts once
 		reals[0]++
-		if r, _, ok := a.tell(reals); ok && r.State != admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
+		if r, _, ok := a.tell(a.any(), reals); ok && r.State != admissionpb.HoldState_HOLD_STATE_HOLD_UNKNOWN {
 			w.cfg.Log.Unexpected(fmt.Sprintf("%s is settled again: %v", a.id, r))
 		}
 	}
@@ -330,8 +330,8 @@ func (a *admittance) unsettled(p *party, began, real int64) {
 }
 
 // tell sends the costs to one of the keys, until it is answered.
-func (a *admittance) tell(reals []int64) (r *admissionpb.SettleResponse, sent, ok bool) {
-	q := &admissionpb.SettleRequest{Key: a.any().Key, HoldId: a.id}
+func (a *admittance) tell(to *party, reals []int64) (r *admissionpb.SettleResponse, sent, ok bool) {
+	q := &admissionpb.SettleRequest{Key: to.Key, HoldId: a.id}
 	for i, p := range a.parties {
 		q.Costs = append(q.Costs, &admissionpb.Cost{Key: p.Key, Name: spent, Cost: uint64(reals[i])})
 	}

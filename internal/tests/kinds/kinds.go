@@ -50,8 +50,8 @@ type Kind struct {
 	Probe Probe
 	// Model is how one of its objects behaves, if durations may be longer by so many ns.
 	Model func(delay int64) history.Model
-	// Together is set if the loss of the state of one object leaves others in doubt, too: what was done to them together
-	// may have been half of it.
+	// Together is set if things are done to several objects at once, whose answers name no epoch of any of them: nothing
+	// is judged of an object whose state was lost.
 	Together bool
 	// Splits is set if its objects may be split into parts.
 	Splits bool

@@ -140,7 +140,7 @@ func (j *Judge) judgeLocked(r kinds.Record) (faults []string) {
 	slack := kinds.Slack{Delay: lateness, Drift: j.drift}
 	for k, calls := range r.Objects() {
 		wrong(history.Epochs(calls))
-		if k.Together && j.lostOneLocked(r.Calls[k.Name]) {
+		if k.Together && len(j.losses[calls[0].Object]) > 1 {
 			continue
 		}
 		m := slack.Of(k)
@@ -158,11 +158,6 @@ func (j *Judge) judgeLocked(r kinds.Record) (faults []string) {
 		}
 	}
 	return faults
-}
-
-// lostOneLocked reports whether the state of one of the objects of calls was lost.
-func (j *Judge) lostOneLocked(calls []history.Call) bool {
-	return slices.ContainsFunc(calls, func(c history.Call) bool { return len(j.losses[c.Object]) > 1 })
 }
 
 // livesLocked parts the calls on an object by the losses of its state, as the epochs tell

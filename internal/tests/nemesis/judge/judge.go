@@ -162,8 +162,7 @@ func (r *Result) objects(c Case, l Limits) {
 				r.find(Illegal, object, err.Error())
 			}
 		}
-		lost := func(of history.Call) bool { return c.lost(of.Object, splits) }
-		if !l.NoLoss && (lost(calls[0]) || kind.Together && slices.ContainsFunc(c.Record.Calls[kind.Name], lost)) {
+		if !l.NoLoss && c.lost(object, splits) {
 			r.Declared = append(r.Declared, object)
 			continue
 		}

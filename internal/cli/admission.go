@@ -133,6 +133,9 @@ func (f *admitFlags) demands(c *client.Client) (all []client.Demand, names []str
 		}
 		rate := f.calendar.onto(client.Rate{Limit: r.limit, Period: r.period, Algorithm: algorithm.client}, r.unit)
 		key, own := under(name)
+		if key == "" && flag == "anywhere" {
+			return nil, nil, usageError{fmt.Errorf("--anywhere %q: say KEY//NAME=…\n  hint: a limit of the request's own KEY is a --limit", text)}
+		}
 		all, names = append(all, c.Limit(own, rate, opts...).Demand(cost).Clamped(f.clamp).Under(key)), append(names, name)
 	}
 	for _, kind := range []string{"counter", "slots"} {

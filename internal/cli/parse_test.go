@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -184,5 +185,18 @@ func TestRefusedConnection(t *testing.T) {
 		if _, err := (&remote{addr: addr, timeout: time.Second}).dial(); !isUsage(err) || !strings.Contains(err.Error(), "HOST:PORT") {
 			t.Errorf("%q: got %v", addr, err)
 		}
+	}
+}
+
+// A limit that chunks may pay is of a key of its own.
+func TestDemandAnywhere(t *testing.T) {
+	f := admitFlags{limits: []string{"rpm=60/1m"}, anywhere: []string{"all//rpm=90000/1m:2"}, algorithm: defaultAlgorithm}
+	if all, names, err := f.demands(nil); err != nil || len(all) != 2 || names[1] != "all//rpm" {
+		t.Error(all, names, err)
+	}
+	f.anywhere = []string{"rpm2=90000/1m"}
+	var usage usageError
+	if _, _, err := f.demands(nil); !errors.As(err, &usage) {
+		t.Error(err)
 	}
 }

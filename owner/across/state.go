@@ -321,7 +321,11 @@ func (s *State) mark(id ID, p Phase, now int64) Answer {
 // admit has all participants hold.
 func (s *State) admit(v *Vote, now int64) Effect {
 	if v.Costs != nil {
-		return s.settle(v, v.Costs, now)
+		e := s.settle(v, v.Costs, now)
+		//guard:across-settled-early
+		v.next = now // as if the caller had said so now
+		s.fix(v)
+		return e
 	}
 	s.count(v, -1)
 	v.Phase, v.heard, v.pause = Admitted, 0, Patience

@@ -262,3 +262,24 @@ func TestFinishedOutcomes(t *testing.T) {
 		t.Errorf("forgotten are %v", gone)
 	}
 }
+
+// TestSettledBeforeTheDecision: what an admission cost is told to the others as soon as it is known that all hold, also if
+// its caller has said it before.
+func TestSettledBeforeTheDecision(t *testing.T) {
+	s := NewState(Config{Window: int64(5 * time.Minute)})
+	terms := Terms{Keys: participants[:2], Of: []uint8{0, 1}, Names: []uint32{1, 2}, Hold: int64(time.Minute)}
+	s.Vote(&Hold{ID: theID, Terms: terms}, 1, nil)
+	costs := []uint64{1, 2}
+	if a, _, _ := s.Settle(theID, costs, 2); a.Phase != Held {
+		t.Fatalf("%+v", a)
+	}
+	if questions, words := s.Due(theID, 2); len(questions) != 1 || len(words) != 0 {
+		t.Fatalf("to be sent are %v and %v", questions, words)
+	}
+	if e, _ := s.Answered(theID, 1, Answer{Phase: Held}, 3); e.To != Settled {
+		t.Fatalf("%+v", e)
+	}
+	if _, words := s.Due(theID, 3); len(words) != 1 || words[0].Phase != Settled || !slices.Equal(words[0].Costs, costs) {
+		t.Errorf("told is %v", words)
+	}
+}

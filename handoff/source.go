@@ -87,6 +87,7 @@ type Source struct {
 	mu      sync.Mutex
 	plan    plan   // guarded by mu
 	session uint64 // guarded by mu: of the last feed that was made
+	closed  bool   // guarded by mu
 }
 
 // New returns a source that does nothing before the first table.
@@ -116,6 +117,7 @@ func (s *Source) Close() {
 	s.work.Wait()
 	s.beat()
 	s.mu.Lock()
+	s.closed = true
 	links := s.plan.links
 	s.plan.links = map[table.Holder]*link{}
 	s.mu.Unlock()
@@ -193,6 +195,9 @@ func (s *Source) linkLocked(to table.Holder) *link {
 		Epoch: func() uint64 { return s.routes.Load().table.Epoch }, //guard:feed-names-its-table s.routes.Load().table.Epoch -> 1
 		Now:   s.cfg.Now, Log: s.cfg.Log.With("to", to.Node),
 	})}
+	if s.closed { // a table has come behind the end; what its answers wait for acknowledges nothing
+		l.feed.Close()
+	}
 	s.plan.links[to] = l
 	return l
 }

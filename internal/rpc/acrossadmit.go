@@ -3,11 +3,9 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -110,9 +108,14 @@ func (s *Server) admitAcross(ctx context.Context, o *admitOp, q *admissionpb.Adm
 func ownDemands(q *admissionpb.AdmitRequest, key string, demands []*admissionpb.Demand) *admissionpb.AdmitRequest {
 	one := &admissionpb.AdmitRequest{Key: key, Name: q.Name, HoldNs: q.HoldNs, OnExpiry: q.OnExpiry, Peek: q.Peek, RequestId: q.RequestId, IdempotencyKey: q.IdempotencyKey, HoldTag: q.HoldTag}
 	for _, d := range demands {
-		one.Demands = append(one.Demands, &admissionpb.Demand{Name: d.GetName(), Cost: d.GetCost(), ClampPercent: d.GetClampPercent(), Limit: d.GetLimit(), Counter: d.GetCounter(), Slots: d.GetSlots()})
+		one.Demands = append(one.Demands, ownDemand(d))
 	}
 	return one
+}
+
+// ownDemand returns a demand as the owner of its key is asked, which need not be told the key again.
+func ownDemand(d *admissionpb.Demand) *admissionpb.Demand {
+	return &admissionpb.Demand{Name: d.GetName(), Cost: d.GetCost(), ClampPercent: d.GetClampPercent(), Limit: d.GetLimit(), Counter: d.GetCounter(), Slots: d.GetSlots()}
 }
 
 // validAcross reports what no owner would hold. The rest each of them judges.
@@ -296,31 +299,13 @@ func (k *coordination) unknown(said []across.Answer) error {
 	k.askWhoFailed()
 	for i, err := range k.errs {
 		if err != nil && wire(err).Reason != commonpb.Reason_REASON_OUTCOME_UNKNOWN {
-			return k.placed(i, err)
+			return atPlace(k.at[k.from[i]:k.from[i+1]], err)
 		}
 	}
 	if slices.ContainsFunc(said, func(a across.Answer) bool { return a.Phase == across.Lost }) {
 		return errAcrossLost
 	}
 	return errAcrossOpen
-}
-
-// placed returns the error of a participant with the place that its demand has in the request.
-func (k *coordination) placed(i int, err error) error {
-	w := wire(err)
-	for n, at := range k.at[k.from[i]:k.from[i+1]] {
-		there, here := fmt.Sprintf("demands[%d]", n), fmt.Sprintf("demands[%d]", at)
-		rest, ok := strings.CutPrefix(w.Field, there)
-		if !ok {
-			continue
-		}
-		message := w.Message
-		if text, ok := strings.CutPrefix(message, there); ok {
-			message = here + text
-		}
-		return &forward.Remote{Wire: &commonpb.Error{Code: w.Code, Message: message, Reason: w.Reason, Hint: w.Hint, Field: here + rest, RetryAfterNs: w.RetryAfterNs}}
-	}
-	return err
 }
 
 // stays are reasons of errors that the same request gets again. Others pass: a client tries again by itself, with the same
@@ -426,7 +411,7 @@ func (s *Server) peekAcross(ctx context.Context, o *admitOp, q *admissionpb.Admi
 	for i, key := range keys {
 		one := ownDemands(q, key, nil)
 		for _, n := range places[i] {
-			one.Demands = append(one.Demands, ownDemands(q, key, q.Demands[n:n+1]).Demands...)
+			one.Demands = append(one.Demands, ownDemand(q.Demands[n]))
 		}
 		wg.Go(func() { answers[i], errs[i] = o.atOwner(ctx, s, one) })
 	}

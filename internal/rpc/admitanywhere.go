@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -144,7 +143,7 @@ func beside(q *admissionpb.AdmitRequest, alone bool) (one *admissionpb.AdmitRequ
 			case err != nil:
 				return nil, nil, err
 			case q.HoldNs != 0 || q.HoldTag != "":
-				return nil, nil, bad(i, "does not go with a hold, which nothing of a chunk would come back to", "leave it out: then the owner of the key holds what is demanded; or leave hold_ns at 0")
+				return nil, nil, bad(i, "does not go with a hold: a chunk lives for a second, and is spent at once", "leave anywhere out, and the owner of the key holds what is demanded; or ask without a hold")
 			case slices.ContainsFunc(all, func(o paid) bool { return o.Key == p.Key && o.Name == p.Name }):
 				return nil, nil, bad(i, "is of the limit of an earlier demand, too", "add their costs")
 			}
@@ -158,10 +157,10 @@ func beside(q *admissionpb.AdmitRequest, alone bool) (one *admissionpb.AdmitRequ
 				Hint: "leave anywhere out, or have all other demands be of one key"}
 		}
 		own, one.Key = i, key
-		one.Demands = append(one.Demands, &admissionpb.Demand{Name: d.GetName(), Cost: d.GetCost(), ClampPercent: d.GetClampPercent(), Limit: d.GetLimit(), Counter: d.GetCounter(), Slots: d.GetSlots()})
+		one.Demands = append(one.Demands, ownDemand(d))
 	}
 	if own < 0 {
-		return nil, nil, bad(all[0].at, "goes beside a demand of a key that is the request's own", "leave it out; or send a Check with anywhere, if there is nothing else")
+		return nil, nil, bad(all[0].at, "goes beside demands of the request's own key, and there are none", "leave anywhere out; a limit alone is a check, which may have anywhere, too")
 	}
 	for i := range all {
 		if all[i].Key == one.Key {
@@ -338,21 +337,6 @@ func ownOf(q *admissionpb.AdmitRequest) (own []owner.Demand, places []int, err e
 		own, places = append(own, of), append(places, i)
 	}
 	return own, places, nil
-}
-
-// atPlace has an error name a demand by its place in the request.
-func atPlace(places []int, err error) error {
-	var e *failure.Error
-	var i int
-	if !errors.As(err, &e) {
-		return err
-	}
-	if n, _ := fmt.Sscanf(e.Field, "demands[%d]", &i); n != 1 || i >= len(places) {
-		return err
-	}
-	of := *e
-	of.Field = fmt.Sprintf("demands[%d]%s", places[i], e.Field[strings.IndexByte(e.Field, ']')+1:])
-	return &of
 }
 
 // tell says what became of demands that chunks pay.

@@ -103,7 +103,7 @@ func TestAdmitAnywhere(t *testing.T) {
 	})
 }
 
-// TestAdmitAnywhereRefused: an Admit that is refused spends nothing, whoever refuses, and says it again.
+// TestAdmitAnywhereRefused: an Admit that is refused spends nothing, also when a chunk refuses, and says it again.
 func TestAdmitAnywhereRefused(t *testing.T) {
 	crossed(t, 3, func(t *testing.T, x *crossing) {
 		q := x.anywhere(1, 10)

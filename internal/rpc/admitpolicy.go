@@ -168,11 +168,11 @@ func (s *Server) admitByPolicy(f frame, op owner.Admit, q *admissionpb.AdmitRequ
 // ofPolicy has an error name the demand that it is about, which its caller knows by no number.
 func ofPolicy(demands []policy.Demand, err error) error {
 	var e *failure.Error
-	var i int
 	if !errors.As(err, &e) {
 		return err
 	}
-	if n, bad := fmt.Sscanf(e.Field, "demands[%d]", &i); n != 1 || bad != nil || i >= len(demands) {
+	i, _, ok := demandIn(e.Field)
+	if !ok || i >= len(demands) {
 		return err
 	}
 	of := *e

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -44,7 +44,7 @@ func neverAnothers(dir, id string) error {
 	if err != nil {
 		return err
 	}
-	h, found, err := disk.Peek(dir)
+	h, found, err := statefile.Peek(dir)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/hashicorp/go-sockaddr"
 
 	"github.com/keystead/keystead/handoff"
-	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/policy"
 	"github.com/keystead/keystead/internal/rpc"
@@ -87,10 +87,10 @@ type cluster struct {
 	group           *epoch.Group
 	self            member.Self
 	drains          *drain.Drainer
-	state           *state      // what is kept here and elsewhere
-	keeps           *keeps      // what is kept for the next process
-	saved           *disk.State // that an earlier process has left; nil = none, or it is acted by
-	broken          chan error  // capacity 1: why the node cannot go on
+	state           *state           // what is kept here and elsewhere
+	keeps           *keeps           // what is kept for the next process
+	saved           *statefile.State // that an earlier process has left; nil = none, or it is acted by
+	broken          chan error       // capacity 1: why the node cannot go on
 	began           time.Time
 	window          int64  // of request ids, as was agreed; 0 = not yet. Of learn
 	standaloneEpoch uint64 // epoch up to which the node has served alone; 0 = it has not

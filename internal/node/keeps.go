@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/owner"
 )
 
@@ -77,7 +77,7 @@ func (n *Node) Kept() error { return n.keeps.err } //guard:keep-error n.keeps.er
 // keep writes the state, as a program that knows this level reads it: of a node that runs
 // alone, any. A disk that has no room, or fails, may be mended meanwhile: it
 // is tried again.
-func (k *keeps) keep(head func() disk.Header, level uint32, store *owner.Store) {
+func (k *keeps) keep(head func() statefile.Header, level uint32, store *owner.Store) {
 	k.busy.Store(true)
 	defer k.busy.Store(false)
 	ctx, release := k.unlessHurried(context.Background())
@@ -112,7 +112,7 @@ func (k *keeps) keep(head func() disk.Header, level uint32, store *owner.Store) 
 func (k *keeps) holdRoom(ctx context.Context, store *owner.Store) {
 	for {
 		need := store.Stats().Bytes + roomSlack
-		short, err := disk.Reserve(k.cfg.DataDir, need)
+		short, err := statefile.Reserve(k.cfg.DataDir, need)
 		switch was := k.short.Swap(short); {
 		case short > 0 && was == 0:
 			k.cfg.Log.Warn("there is too little room for the state: a stop of this node would lose it; make room on the disk of --data-dir",
@@ -142,6 +142,6 @@ func inMiB(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>2
 // leave gives back the room of a node that has nothing to keep.
 func (k *keeps) leave() {
 	if k.cfg.DataDir != "" {
-		_ = disk.Release(k.cfg.DataDir)
+		_ = statefile.Release(k.cfg.DataDir)
 	}
 }

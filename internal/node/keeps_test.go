@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/disk/statefile"
 )
 
 // block keeps a node from writing its state.
 func block(t *testing.T, dir string) (unblock func()) {
 	t.Helper()
-	partial := filepath.Join(dir, disk.Partial)
+	partial := filepath.Join(dir, statefile.Partial)
 	if err := os.MkdirAll(filepath.Join(partial, "in the way"), 0o700); err != nil {
 		t.Fatal(err)
 	}

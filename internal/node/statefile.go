@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/failure"
@@ -23,30 +23,30 @@ import (
 // findState opens the state that an earlier process left in the data directory,
 // nil if there is none that this one may go on from. fits says why it may not. A
 // file that is of no use is put aside, never deleted.
-func findState(dir string, log *slog.Logger, fits func(disk.Header) error) (*disk.State, error) {
+func findState(dir string, log *slog.Logger, fits func(statefile.Header) error) (*statefile.State, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	s, err := disk.Open(dir)
-	if errors.Is(err, disk.ErrDamaged) {
-		log.Error("the state of the last process is not used: limits, counters and locks begin anew", "why", err, "kept in", disk.Refused)
+	s, err := statefile.Open(dir)
+	if errors.Is(err, statefile.ErrDamaged) {
+		log.Error("the state of the last process is not used: limits, counters and locks begin anew", "why", err, "kept in", statefile.Refused)
 		return nil, nil
 	}
-	if errors.Is(err, disk.ErrNewer) {
-		err = fmt.Errorf("%w: start that program, or move %s away if nobody minds what is in it", err, filepath.Join(dir, disk.Name))
+	if errors.Is(err, statefile.ErrNewer) {
+		err = fmt.Errorf("%w: start that program, or move %s away if nobody minds what is in it", err, filepath.Join(dir, statefile.Name))
 	}
 	if s == nil || err != nil {
 		return nil, err
 	}
 	if err := fits(s.Header); err != nil {
-		log.Error("the state of the last process is not used: limits, counters and locks begin anew", "why", err, "kept in", disk.Refused)
+		log.Error("the state of the last process is not used: limits, counters and locks begin anew", "why", err, "kept in", statefile.Refused)
 		return nil, s.Refuse()
 	}
 	return s, nil
 }
 
 // loadState puts a state into a store that nobody uses yet.
-func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logger) error {
+func loadState(s *statefile.State, store *owner.Store, c clock.Clock, log *slog.Logger) error {
 	began, n := time.Now(), 0
 	var r owner.Record
 	err := s.Records(func(b []byte) error {
@@ -74,10 +74,10 @@ func loadState(s *disk.State, store *owner.Store, c clock.Clock, log *slog.Logge
 
 // keepState writes what a store holds, which nobody uses any more, for the next
 // process.
-func keepState(dir string, h disk.Header, level uint32, store *owner.Store, c clock.Clock, log *slog.Logger) error {
+func keepState(dir string, h statefile.Header, level uint32, store *owner.Store, c clock.Clock, log *slog.Logger) error {
 	began := time.Now()
 	h.Versions = store.LastVersion()
-	n, err := disk.Write(dir, h, func(put func([]byte) error) (err error) {
+	n, err := statefile.Write(dir, h, func(put func([]byte) error) (err error) {
 		var b []byte
 		store.Export(c.Now, func(uint64) bool { return true }, func(r *owner.Record, now int64) bool {
 			b = record.AppendAt(level, b[:0], r, now)
@@ -111,7 +111,7 @@ func (n *Node) beginStandalone() error {
 	if err != nil {
 		return err
 	}
-	s, err := findState(dir, log, func(h disk.Header) error {
+	s, err := findState(dir, log, func(h statefile.Header) error {
 		//guard:state-once
 		if h.Epoch != last {
 			return fmt.Errorf("it is of epoch %d, and the node has served in epoch %d since", h.Epoch, last)
@@ -170,9 +170,9 @@ func (n *Node) keepStandalone() {
 	if n.killed.Load() || n.cfg.DataDir == "" {
 		return
 	}
-	head := func() disk.Header {
+	head := func() statefile.Header {
 		now := n.cfg.Clock.Now()
-		h := disk.Header{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
+		h := statefile.Header{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
 		if n.rule.start != math.MinInt64 {
 			h.Unknown = max(1, now-n.rule.start)
 		}
@@ -187,7 +187,7 @@ func (n *Node) keepStandalone() {
 
 // findState looks for the state of an earlier process of this node in its cluster.
 func (c *cluster) findState() (err error) {
-	c.saved, err = findState(c.cfg.DataDir, c.log, func(h disk.Header) error {
+	c.saved, err = findState(c.cfg.DataDir, c.log, func(h statefile.Header) error {
 		if h.Cluster != c.self.Cluster || h.UID != c.self.UID || h.Node != c.self.Node || h.Incarnation == 0 || h.Next == 0 {
 			return fmt.Errorf("it is of node %q in cluster %q (%s), not of node %q in cluster %q (%s)", h.Node, h.Cluster, h.UID, c.self.Node, c.self.Cluster, c.self.UID)
 		}
@@ -224,7 +224,7 @@ func (c *cluster) resumed(t *table.Table) {
 		c.log.Info("goes on from the state of the last process", "rows", rows, "epoch", t.Epoch)
 	} else {
 		end = saved.Refuse
-		c.log.Warn("the state of the last process does not count: it came too late, and others have taken over what that process owned", "kept in", disk.Refused)
+		c.log.Warn("the state of the last process does not count: it came too late, and others have taken over what that process owned", "kept in", statefile.Refused)
 	}
 	if err := end(); err != nil {
 		c.serving.Quiet()
@@ -263,8 +263,8 @@ func (c *cluster) keep() {
 		return
 	}
 	next := max(epoch.NewIncarnation(c.cfg.Wires.Wall()), self.Incarnation+2)
-	c.keeps.keep(func() disk.Header {
-		return disk.Header{
+	c.keeps.keep(func() statefile.Header {
+		return statefile.Header{
 			Cluster: c.self.Cluster, UID: t.UID, Node: self.Node, Incarnation: self.Incarnation, Next: next,
 			Epoch: t.Epoch, Version: c.cfg.Version,
 		}

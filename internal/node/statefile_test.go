@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/owner"
@@ -87,7 +87,7 @@ func (u used) again(t *testing.T, n *Node) bool {
 	return whole
 }
 
-func stateFile(dir string) string { return filepath.Join(dir, disk.Name) }
+func stateFile(dir string) string { return filepath.Join(dir, statefile.Name) }
 
 func isThere(path string) bool { _, err := os.Stat(path); return err == nil }
 
@@ -179,7 +179,7 @@ func TestStateRefused(t *testing.T) {
 			if u.again(t, startStandalone(t, dir, func(c *Config) { c.ID = id })) {
 				t.Error("it counts")
 			}
-			if isThere(stateFile(dir)) || !isThere(filepath.Join(dir, disk.Refused)) {
+			if isThere(stateFile(dir)) || !isThere(filepath.Join(dir, statefile.Refused)) {
 				t.Error("it was not put aside")
 			}
 		})
@@ -198,7 +198,7 @@ func TestStateOfAnother(t *testing.T) {
 			keep(t, dir, fmt.Sprintf(`{"version":1,"epoch":%d}`, kept(t, dir)))
 		},
 		"of a cluster": func(t *testing.T, dir string) {
-			if _, err := disk.Write(dir, disk.Header{Cluster: "c", UID: "u", Node: "n2", Incarnation: 1, Next: 2, Epoch: kept(t, dir)},
+			if _, err := statefile.Write(dir, statefile.Header{Cluster: "c", UID: "u", Node: "n2", Incarnation: 1, Next: 2, Epoch: kept(t, dir)},
 				func(func([]byte) error) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
@@ -214,7 +214,7 @@ func TestStateOfAnother(t *testing.T) {
 				n.Stop()
 				t.Fatal("it starts")
 			}
-			if !strings.Contains(err.Error(), "--data-dir") || kept(t, dir) != before || isThere(stateFile(dir)) != had || isThere(filepath.Join(dir, disk.Refused)) {
+			if !strings.Contains(err.Error(), "--data-dir") || kept(t, dir) != before || isThere(stateFile(dir)) != had || isThere(filepath.Join(dir, statefile.Refused)) {
 				t.Errorf("%v; epoch %d after %d, state %v", err, kept(t, dir), before, isThere(stateFile(dir)))
 			}
 		})
@@ -241,8 +241,8 @@ func BenchmarkState(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		keepState(dir, disk.Header{Node: "n1", Epoch: 1}, record.Level, store, c, log)
-		s, err := disk.Open(dir)
+		keepState(dir, statefile.Header{Node: "n1", Epoch: 1}, record.Level, store, c, log)
+		s, err := statefile.Open(dir)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package disk keeps what a node held in a file while no process of it runs: it
+// Package statefile keeps what a node held in a file while no process of it runs: it
 // is written when the node stops in order, and read back once.
 //
 // # Guarantee
@@ -17,7 +17,7 @@
 // Numbers are 4 bytes, big-endian, but for the count, which has 8. A block holds
 // records, each behind its length as a varint. What the records are is not this
 // package's business.
-package disk
+package statefile
 
 import (
 	"bufio"

@@ -5,6 +5,7 @@
 //	apt-get install etcd-server redis-server
 //	go -C internal/tests/peers run .                            # some five minutes
 //	go -C internal/tests/peers run . -rounds 7 -json > peers.json
+//	go -C internal/tests/peers run . durable                    # another four
 //
 // Each server is a process, and so is what calls them all: this one. They take turns, in an
 // order that changes from round to round, so that whatever else the machine does falls on
@@ -24,6 +25,25 @@
 //     while another one waits. Servers live on.
 //   - 10,000 watch one key of etcd, and one register, over four connections; the time is that
 //     from the write until 9,900 have heard it.
+//
+// # What is on disk
+//
+// durable measures what is on disk before it is answered, beside the disk itself: all servers have
+// their data in one directory that is not in memory (-data says where), 1, 64 and 256 callers each
+// write one of 10,000 keys at a time, and a first round does not count.
+//
+//   - etcd, one member and three: puts of 8 bytes with clientv3, over four connections.
+//   - Redis with its append-only file synced always, and every second: INCRBY over bare
+//     connections, one a caller, alone and 100 in a pipeline.
+//   - Keystead with each --durability that it has, one node: adds by bare gRPC over four
+//     connections, without request ids; 100 of them in a batch; and by the Go client, which gathers
+//     what its callers add, and gives each a request id. And three nodes.
+//   - The file system, when nobody else writes: 4 KiB appended and synced, and 4 KiB written over
+//     what is there, as logs do that make room before.
+//
+// How many answers share a sync is counted: by the metrics of etcd and of a node, and at Redis by its
+// write calls, which are one for each reply and one for what is synced. All servers run all the time;
+// those whose turn it is not are idle.
 //
 // # What is not
 //

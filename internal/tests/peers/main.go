@@ -21,6 +21,12 @@ const gcPercent = 400
 
 func main() {
 	log.SetFlags(0)
+	if len(os.Args) > 1 && os.Args[1] == "durable" {
+		if err := durable(os.Args[2:]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	rounds := flag.Int("rounds", 5, "measurements of each")
 	duration := flag.Duration("duration", time.Second, "of one measurement")
 	data := flag.String("data", "/dev/shm", "where etcd has its data")
@@ -56,7 +62,7 @@ func run(ctx context.Context, rounds int, d time.Duration, data, binary string, 
 		return err
 	}
 	progress := func(what string) { fmt.Fprintln(os.Stderr, what) }
-	results, err := measureAll(ctx, c, rounds, d, progress)
+	results, err := measureAll(ctx, c, ways(), rounds, d, progress)
 	if err != nil {
 		return err
 	}

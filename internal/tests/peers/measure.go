@@ -51,12 +51,14 @@ type way struct {
 	Callers int    `json:"callers"`
 	items   int    // that a cycle counts for
 	open    opener
+	synced  syncs // of its server; nil = it is not known
+	replies int   // what synced counts more for each cycle
 }
 
 // ways returns all that is measured.
 func ways() (all []way) {
 	add := func(what, system string, callers, items int, open opener) {
-		all = append(all, way{what, system, callers, items, open})
+		all = append(all, way{What: what, System: system, Callers: callers, items: items, open: open})
 	}
 	for _, n := range []int{1, 16, 64} {
 		add(lockCycles, etcd, n, 1, etcdLocks(each))
@@ -89,47 +91,80 @@ type result struct {
 	way
 	Median float64   `json:"per_second"`
 	Rounds []float64 `json:"rounds"`
+	// PerSync is how many items shared a sync in each round; none = it is not known.
+	PerSync []float64 `json:"per_sync,omitempty"`
 }
 
-// measureAll measures each way once a round, in an order of its own.
-func measureAll(ctx context.Context, c *clients, rounds int, d time.Duration, progress func(string)) ([]result, error) {
-	all := ways()
+// measureAll measures each way once a round.
+func measureAll(ctx context.Context, c *clients, all []way, rounds int, d time.Duration, progress func(string)) ([]result, error) {
 	results := make([]result, len(all))
 	for round := range rounds {
-		for _, i := range rand.Perm(len(all)) {
-			w := all[i]
-			progress(fmt.Sprintf("round %d of %d: %s, %s, %d callers", round+1, rounds, w.What, w.System, w.Callers))
-			rate, err := measure(ctx, c, w, d)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s, %d callers: %w", w.What, w.System, w.Callers, err)
-			}
-			results[i].way = w
-			results[i].Rounds = append(results[i].Rounds, rate)
+		name := fmt.Sprintf("round %d of %d", round+1, rounds)
+		if err := measureRound(ctx, c, all, results, d, func(what string) { progress(name + ": " + what) }); err != nil {
+			return nil, err
 		}
-	}
-	for i := range results {
-		results[i].Median = median(results[i].Rounds)
 	}
 	return results, nil
 }
 
-// measure returns how many items a second some callers at a time did.
-func measure(ctx context.Context, c *clients, w way, d time.Duration) (float64, error) {
+// measureRound measures each way once, in an order by chance, and adds that to the results.
+func measureRound(ctx context.Context, c *clients, all []way, results []result, d time.Duration, progress func(string)) error {
+	for _, i := range rand.Perm(len(all)) {
+		w, r := all[i], &results[i]
+		what := fmt.Sprintf("%s, %s, %s", w.What, w.System, callers(w.Callers))
+		progress(what)
+		rate, perSync, err := measure(ctx, c, w, d)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		r.way, r.Rounds = w, append(r.Rounds, rate)
+		if perSync > 0 {
+			r.PerSync = append(r.PerSync, perSync)
+		}
+		r.Median = median(r.Rounds)
+	}
+	return nil
+}
+
+// measure returns how many items a second some callers at a time did, and how many of them shared
+// a sync; 0 = that is not known, or nothing was synced.
+func measure(ctx context.Context, c *clients, w way, d time.Duration) (rate, perSync float64, err error) {
 	var calls []cycle
 	for i := range w.Callers {
 		call, end, err := w.open(ctx, c, i)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		defer end()
 		if err := call(ctx); err != nil { // connections, streams, objects
-			return 0, err
+			return 0, 0, err
 		}
 		calls = append(calls, call)
 	}
-	counts, errs := make([]int, len(calls)), make([]error, len(calls))
+	synced := w.synced
+	if synced == nil {
+		synced = func() (float64, error) { return 0, nil }
+	}
+	before, err := synced()
+	if err != nil {
+		return 0, 0, err
+	}
 	began := time.Now()
-	end := began.Add(d)
+	cycles, err := callAll(ctx, calls, began.Add(d))
+	took := time.Since(began).Seconds()
+	if err != nil {
+		return 0, 0, err
+	}
+	after, err := synced()
+	if n := after - before - float64(cycles*w.replies); n > 0 {
+		perSync = float64(cycles*w.items) / n
+	}
+	return float64(cycles*w.items) / took, perSync, err
+}
+
+// callAll has all call until the end, and returns how often they did.
+func callAll(ctx context.Context, calls []cycle, end time.Time) (cycles int, err error) {
+	counts, errs := make([]int, len(calls)), make([]error, len(calls))
 	var all sync.WaitGroup
 	for i, call := range calls {
 		all.Go(func() {
@@ -141,14 +176,13 @@ func measure(ctx context.Context, c *clients, w way, d time.Duration) (float64, 
 		})
 	}
 	all.Wait()
-	took, total := time.Since(began).Seconds(), 0
-	for i := range calls {
+	for i, n := range counts {
 		if errs[i] != nil {
 			return 0, errs[i]
 		}
-		total += counts[i] * w.items
+		cycles += n
 	}
-	return float64(total) / took, nil
+	return cycles, nil
 }
 
 // ratio is one figure beside another.

@@ -44,13 +44,8 @@ func (s *servers) start(data, binary string) (err error) {
 	if s.dir, err = os.MkdirTemp(data, "keystead-peers-"); err != nil {
 		return err
 	}
-	if binary == "" {
-		binary = filepath.Join(s.dir, "keystead")
-		build := exec.Command("go", "build", "-o", binary, "github.com/keystead/keystead/cmd/keystead")
-		build.Dir = "../../.." // the module of the program
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("build keystead: %w\n%s", err, out)
-		}
+	if binary, err = s.keystead(binary); err != nil {
+		return err
 	}
 	ports, err := freePorts(3)
 	if err != nil {
@@ -64,7 +59,7 @@ func (s *servers) start(data, binary string) (err error) {
 		s.run("redis-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(ports[2]), "--save", "", "--appendonly", "no", "--dir", s.dir),
 	)
 	if err != nil {
-		return fmt.Errorf("%w\n  hint: apt-get install etcd-server redis-server", err)
+		return missing(err)
 	}
 	if s.node, err = s.serve(binary, "keystead"); err != nil {
 		return err
@@ -73,6 +68,25 @@ func (s *servers) start(data, binary string) (err error) {
 		return err
 	}
 	return errors.Join(s.cluster(binary), reachable(s.etcd), reachable(s.redis))
+}
+
+// keystead returns the program to run: binary, or, if that is "", what is built of this tree.
+func (s *servers) keystead(binary string) (string, error) {
+	if binary != "" {
+		return binary, nil
+	}
+	binary = filepath.Join(s.dir, "keystead")
+	build := exec.Command("go", "build", "-o", binary, "github.com/keystead/keystead/cmd/keystead")
+	build.Dir = "../../.." // the module of the program
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build keystead: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// missing adds to what kept etcd or Redis from starting where they come from.
+func missing(err error) error {
+	return fmt.Errorf("%w\n  hint: apt-get install etcd-server redis-server", err)
 }
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
@@ -100,15 +114,20 @@ func command(name string, args ...string) *exec.Cmd {
 
 // run starts a server that is killed in the end.
 func (s *servers) run(name string, args ...string) error {
-	cmd := command(name, args...)
+	_, err := s.launch(command(name, args...))
+	return err
+}
+
+// launch is run, and returns the server's process id.
+func (s *servers) launch(cmd *exec.Cmd) (pid int, err error) {
 	if err := cmd.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	s.stops = append(s.stops, func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return nil
+	return cmd.Process.Pid, nil
 }
 
 // serve starts what `keystead bench` measures, and returns its address.
@@ -131,9 +150,9 @@ func (s *servers) serve(binary, target string) (addr string, err error) {
 	return strings.TrimSpace(line), nil
 }
 
-// cluster starts three nodes, on ports that are free now.
-func (s *servers) cluster(binary string) error {
-	cmd := command(binary, "dev", "--nodes", "3", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "")
+// cluster starts three nodes, on ports that are free now, with more flags.
+func (s *servers) cluster(binary string, flags ...string) error {
+	cmd := command(binary, append([]string{"dev", "--nodes", "3", "--grpc-addr", "127.0.0.1:0", "--admin-addr", ""}, flags...)...)
 	var log lines
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

@@ -1,0 +1,277 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// gate is the file system of an engine. The first write, sync, creation, renaming or removal
+// that fails closes it: from then on it answers that everything has worked, and does
+// nothing. The directory stays what it is at this moment, as if the machine had stopped; and
+// the engine, which would panic or end the process at an error, runs into none.
+//
+// Invariant: failed is closed before the engine gets the answer to what has failed.
+type gate struct {
+	vfs.FS
+	dir    string
+	reader bool
+
+	failed chan struct{}
+	parked chan struct{} // closed when a goroutine of the engine stands still for ever
+	cause  atomic.Pointer[error]
+	ending atomic.Bool // the store is being closed
+	stuck  atomic.Bool // the engine has panicked
+
+	mu      sync.Mutex             // guards what follows
+	open    map[io.Closer]struct{} // what has to be closed if the engine does not
+	denied  error                  // the first error of reading that is not about a missing file
+	once    sync.Once
+	parking sync.Once
+
+	promise promise
+	bytes   [kinds]atomic.Int64 // written, by kind of file
+	syncs   syncTimes
+}
+
+func newGate(inner vfs.FS, dir string, reader bool) *gate {
+	return &gate{FS: inner, dir: dir, reader: reader, failed: make(chan struct{}), parked: make(chan struct{}), open: map[io.Closer]struct{}{}}
+}
+
+// fail closes the gate.
+func (g *gate) fail(err error) {
+	g.once.Do(func() {
+		err = fmt.Errorf("%w: %w", ErrFailed, err)
+		g.cause.Store(&err)
+		close(g.failed)
+	})
+}
+
+// park closes the gate and never returns: the engine wants to end the process. To return
+// would be to go on with a broken invariant, and to end the goroutine runs deferred calls
+// that release locks it does not hold.
+func (g *gate) park(err error) {
+	g.fail(err)
+	g.parking.Do(func() { close(g.parked) })
+	select {}
+}
+
+func (g *gate) err() error {
+	if p := g.cause.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (g *gate) shut() bool { return g.cause.Load() != nil }
+
+// check takes note of an error of writing, and reports whether there was none.
+func (g *gate) check(err error) bool {
+	if err != nil {
+		g.fail(err)
+	}
+	return err == nil
+}
+
+// read takes note of an error of reading.
+func (g *gate) read(err error) {
+	if err == nil || err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.denied == nil {
+		g.denied = err
+	}
+}
+
+// refused is the first error of reading that is not about a missing file.
+func (g *gate) refused() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.denied
+}
+
+// release closes what the engine has left open.
+func (g *gate) release() {
+	g.mu.Lock()
+	left := g.open
+	g.open = map[io.Closer]struct{}{}
+	g.mu.Unlock()
+	for c := range left {
+		_ = c.Close()
+	}
+}
+
+// keep has a file closed by release, if not before.
+func (g *gate) keep(c io.Closer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open[c] = struct{}{}
+}
+
+// drop reports whether the file was open still.
+func (g *gate) drop(c io.Closer) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.open[c]
+	delete(g.open, c)
+	return ok
+}
+
+func (g *gate) made(f vfs.File, name string, err error) (vfs.File, error) {
+	if !g.check(err) {
+		return &nothing{name: g.PathBase(name)}, nil
+	}
+	w := &file{File: f, g: g, kind: kindOf(g.PathBase(name)), log: g.promise.begin(g.PathBase(name))}
+	g.keep(w.File)
+	return w, nil
+}
+
+func (g *gate) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if g.reader {
+		return nil, ErrReader
+	}
+	if g.shut() {
+		return &nothing{name: g.PathBase(name)}, nil
+	}
+	f, err := g.FS.Create(name, c)
+	return g.made(f, name, err)
+}
+
+func (g *gate) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	if g.reader {
+		return nil, ErrReader
+	}
+	if g.shut() {
+		return &nothing{name: g.PathBase(name)}, nil
+	}
+	f, err := g.FS.OpenReadWrite(name, c, o...)
+	return g.made(f, name, err)
+}
+
+func (g *gate) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if g.reader {
+		return nil, ErrReader
+	}
+	if g.shut() {
+		return &nothing{name: g.PathBase(to)}, nil
+	}
+	g.promise.forget(g.PathBase(from))
+	f, err := g.FS.ReuseForWrite(from, to, c)
+	return g.made(f, to, err)
+}
+
+// change does something to names; what is missing already needs no removal.
+func (g *gate) change(f func() error) error {
+	if g.reader {
+		return ErrReader
+	}
+	if g.shut() {
+		return nil
+	}
+	err := f()
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	g.check(err)
+	return nil
+}
+
+func (g *gate) Link(from, to string) error {
+	return g.change(func() error { return g.FS.Link(from, to) })
+}
+
+func (g *gate) Rename(from, to string) error {
+	return g.change(func() error { return g.FS.Rename(from, to) })
+}
+
+func (g *gate) Remove(name string) error {
+	g.promise.forget(g.PathBase(name))
+	return g.change(func() error { return g.FS.Remove(name) })
+}
+
+func (g *gate) RemoveAll(name string) error {
+	return g.change(func() error { return g.FS.RemoveAll(name) })
+}
+
+func (g *gate) MkdirAll(dir string, perm os.FileMode) error {
+	return g.change(func() error { return g.FS.MkdirAll(dir, perm) })
+}
+
+func (g *gate) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := g.FS.Open(name, o...)
+	if g.read(err); err != nil {
+		if g.shut() {
+			return &nothing{name: g.PathBase(name)}, nil // it may be one that was not written
+		}
+		return nil, err
+	}
+	g.keep(f)
+	return &file{File: f, g: g}, nil
+}
+
+func (g *gate) OpenDir(name string) (vfs.File, error) {
+	f, err := g.FS.OpenDir(name)
+	if g.read(err); err != nil {
+		if g.shut() {
+			return &nothing{name: g.PathBase(name)}, nil
+		}
+		return nil, err
+	}
+	g.keep(f)
+	return &file{File: f, g: g}, nil
+}
+
+func (g *gate) List(dir string) ([]string, error) {
+	names, err := g.FS.List(dir)
+	g.read(err)
+	return names, err
+}
+
+func (g *gate) Stat(name string) (vfs.FileInfo, error) {
+	i, err := g.FS.Stat(name)
+	g.read(err)
+	return i, err
+}
+
+// Unwrap hides what is below: the engine takes no way past the gate.
+func (g *gate) Unwrap() vfs.FS { return nil }
+
+// Lock locks the directory. For a reader a directory that cannot be written is as good as locked.
+func (g *gate) Lock(name string) (io.Closer, error) {
+	c, err := g.FS.Lock(name)
+	var path *fs.PathError
+	switch {
+	case err == nil:
+		l := &lock{g: g, c: c}
+		g.keep(l.c)
+		return l, nil
+	case errors.As(err, &path) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO):
+		if g.reader && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
+			return &nothing{}, nil
+		}
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w (%w)", ErrInUse, err)
+}
+
+// lock is closed once, by the engine or by release.
+type lock struct {
+	g *gate
+	c io.Closer
+}
+
+func (l *lock) Close() error {
+	if !l.g.drop(l.c) {
+		return nil
+	}
+	return l.c.Close()
+}

@@ -123,6 +123,7 @@ func (b *Batch) DeleteRange(after, upTo uint64) {
 		b.fault(b.b.DeleteRange(behind(after), behind(upTo), nil))
 	default:
 		b.fault(b.b.DeleteRange(position(0), behind(upTo), nil))
+		//guard:disk-range-wraps first[0] == objectPrefix -> false
 		if first := behind(after); first[0] == objectPrefix {
 			b.fault(b.b.DeleteRange(first, []byte{objectPrefix + 1}, nil))
 		}

@@ -73,12 +73,14 @@ func (s *Store) place(b *Batch, sync bool) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
+	//guard:disk-rounds b.round != 0 -> false
 	if b.round != 0 {
 		n := binary.BigEndian.AppendUint64(nil, s.rounds.Load())
 		if err := b.b.Set([]byte{roundsPrefix}, n, nil); err != nil {
 			return err
 		}
 	}
+	//guard:disk-empty-syncs b.b.Empty() -> false
 	if b.b.Empty() {
 		if !sync {
 			return nil

@@ -53,6 +53,7 @@ func (s *Store) prepare() (l *pebble.Lock, fresh bool, err error) {
 		}
 	case err != nil:
 		return nil, false, err
+	//guard:disk-newer version > Format -> false
 	case version > Format:
 		return nil, false, fmt.Errorf("%w: it has format %d, this program knows %d", ErrNewer, version, Format)
 	default:
@@ -139,9 +140,12 @@ func (s *Store) clear() error {
 		return err
 	}
 	for _, name := range names {
-		if remains, err := s.remains(name); err != nil {
+		remains, err := s.remains(name)
+		if err != nil {
 			return err
-		} else if !remains {
+		}
+		//guard:disk-not-ours !remains -> !remains && false
+		if !remains {
 			return fmt.Errorf("%w: %s is there, but no file %q", ErrDamaged, s.path(name), formatName)
 		}
 	}

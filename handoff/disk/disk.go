@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -35,6 +36,8 @@ type Options struct {
 	FS     vfs.FS       // the file system; nil is the system's
 	Log    *slog.Logger // for what the engine reports; nil is none
 	Reader bool         // read only: nothing in the directory changes
+
+	tune func(*pebble.Options) // of tests: small tables
 }
 
 // Store is the store in one directory. Its methods may be called at the same time.
@@ -90,7 +93,7 @@ func open(dir string, o Options) (*Store, error) {
 	s.gate = newGate(o.FS, dir, o.Reader)
 	lock, fresh, err := s.prepare()
 	if err == nil {
-		err = s.start(lock, fresh)
+		err = s.start(lock, fresh, o.tune)
 		_ = lock.Close() // the engine has a reference of its own
 	}
 	if err != nil {
@@ -105,8 +108,11 @@ func open(dir string, o Options) (*Store, error) {
 }
 
 // start opens the engine and reads what is needed before the first call.
-func (s *Store) start(lock *pebble.Lock, fresh bool) error {
+func (s *Store) start(lock *pebble.Lock, fresh bool, tune func(*pebble.Options)) error {
 	opts := s.options(lock, fresh)
+	if tune != nil {
+		tune(opts)
+	}
 	err := s.guarded(func() (err error) {
 		s.db, err = pebble.Open(s.dir, opts)
 		return err
@@ -147,13 +153,13 @@ func (s *Store) recall() error {
 
 // judge tells damage from a file system that refuses.
 func (s *Store) judge(err error) error {
-	var own *fs.PathError
+	var number syscall.Errno
 	switch {
 	case err == nil || errors.Is(err, ErrDamaged) || errors.Is(err, ErrFailed) || errors.Is(err, ErrClosed):
 		return err
 	case pebble.IsCorruptionError(err):
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
-	case s.gate.refused() != nil || errors.As(err, &own) && !errors.Is(err, fs.ErrNotExist):
+	case s.gate.refused() != nil || errors.As(err, &number) && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrDamaged, err)

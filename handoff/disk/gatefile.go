@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -27,31 +28,69 @@ func kindOf(name string) int {
 	return other
 }
 
-// file is a file behind the gate.
+// file is a file behind the gate. It may be closed while an operation hangs in it: then it
+// is when that ends, so that none meets another file under the same number.
 type file struct {
 	vfs.File
-	g    *gate
-	kind int
-	log  *written // nil: it is of no account to the promise
+	g      *gate
+	kind   int
+	log    *written // nil: it is of no account to the promise
+	closed atomic.Bool
+	users  atomic.Int32 // operations, and one for being open
+}
+
+func (g *gate) file(f vfs.File, kind int, log *written) *file {
+	w := &file{File: f, g: g, kind: kind, log: log}
+	w.users.Store(1)
+	g.keep(w)
+	return w
+}
+
+// begin reports whether an operation may begin; it ends with end.
+func (f *file) begin() bool {
+	for {
+		n := f.users.Load()
+		if n == 0 || f.closed.Load() {
+			return false
+		}
+		if f.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (f *file) end() error {
+	if f.users.Add(-1) > 0 {
+		return nil
+	}
+	return f.File.Close()
+}
+
+// change does something that changes the file, unless the gate is closed.
+func (f *file) change(do func() error) {
+	if f.g.shut() || f.g.reader || !f.begin() {
+		return
+	}
+	//guard:disk-write-fails f.g.check(do()) -> do()
+	f.g.check(do())
+	_ = f.end()
 }
 
 func (f *file) Write(p []byte) (int, error) {
-	if f.g.shut() {
-		return len(p), nil
-	}
-	f.log.add(p)
-	n, err := f.File.Write(p)
-	f.g.check(err)
-	f.g.bytes[f.kind].Add(int64(n))
+	f.change(func() error {
+		f.log.add(p)
+		n, err := f.File.Write(p)
+		f.g.bytes[f.kind].Add(int64(n))
+		return err
+	})
 	return len(p), nil
 }
 
 func (f *file) WriteAt(p []byte, off int64) (int, error) {
-	if f.g.shut() {
-		return len(p), nil
-	}
-	_, err := f.File.WriteAt(p, off)
-	f.g.check(err)
+	f.change(func() error {
+		_, err := f.File.WriteAt(p, off)
+		return err
+	})
 	return len(p), nil
 }
 
@@ -60,60 +99,83 @@ func (f *file) Sync() error { return f.sync(f.File.Sync) }
 func (f *file) SyncData() error { return f.sync(f.File.SyncData) }
 
 func (f *file) sync(do func() error) error {
-	if f.g.shut() || f.g.reader {
-		return nil
-	}
-	n, sum := f.log.state()
-	begin := time.Now()
-	err := do()
-	if f.kind == logs {
-		f.g.syncs.add(time.Since(begin))
-	}
-	if f.g.check(err) && f.log != nil {
-		f.g.promise.synced(f.log, n, sum)
-		f.g.note(f.kind != logs)
-	}
+	f.change(func() error {
+		n, sum := f.log.state()
+		begin := time.Now()
+		err := do()
+		if f.kind == logs {
+			f.g.syncs.add(time.Since(begin))
+		}
+		if err == nil && f.log != nil {
+			f.g.promise.synced(f.log, n, sum)
+			f.g.note(f.kind != logs)
+		}
+		return err
+	})
 	return nil
 }
 
-func (f *file) SyncTo(n int64) (bool, error) {
-	if f.g.shut() || f.g.reader {
-		return false, nil
-	}
-	full, err := f.File.SyncTo(n)
-	f.g.check(err)
+func (f *file) SyncTo(n int64) (full bool, _ error) {
+	f.change(func() (err error) {
+		full, err = f.File.SyncTo(n)
+		return err
+	})
 	return full, nil
 }
 
 func (f *file) Read(p []byte) (int, error) {
-	n, err := f.File.Read(p)
-	f.g.read(err)
-	return n, err
+	return f.read(func() (int, error) { return f.File.Read(p) })
 }
 
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
-	n, err := f.File.ReadAt(p, off)
+	return f.read(func() (int, error) { return f.File.ReadAt(p, off) })
+}
+
+func (f *file) read(do func() (int, error)) (int, error) {
+	if !f.begin() {
+		return 0, fs.ErrClosed
+	}
+	n, err := do()
 	f.g.read(err)
+	_ = f.end()
 	return n, err
+}
+
+func (f *file) Stat() (vfs.FileInfo, error) {
+	if !f.begin() {
+		return nil, fs.ErrClosed
+	}
+	i, err := f.File.Stat()
+	f.g.read(err)
+	_ = f.end()
+	return i, err
 }
 
 // Preallocate asks for room; a file system that has no such thing is as good.
 func (f *file) Preallocate(off, n int64) error {
-	if f.g.shut() || f.g.reader {
+	f.change(func() error {
+		_ = f.File.Preallocate(off, n)
 		return nil
+	})
+	return nil
+}
+
+func (f *file) Prefetch(off, n int64) error {
+	if f.begin() {
+		_ = f.File.Prefetch(off, n)
+		_ = f.end()
 	}
-	return f.File.Preallocate(off, n)
+	return nil
 }
 
 func (f *file) Close() error {
-	if !f.g.drop(f.File) {
+	if f.closed.Swap(true) {
 		return nil
 	}
-	err := f.File.Close()
-	if f.g.shut() || f.g.reader {
-		return nil
+	f.g.drop(f)
+	if err := f.end(); !f.g.shut() && !f.g.reader {
+		f.g.check(err)
 	}
-	f.g.check(err)
 	return nil
 }
 

@@ -84,36 +84,37 @@ type promise struct {
 	buf   [promiseSlot]byte
 }
 
-// account returns the number of a log or a manifest.
-func account(name string) (manifest bool, num uint64, ok bool) {
+// account returns the account of a log or a manifest that begins; nil for another file.
+func account(name string) *written {
 	digits, manifest := strings.CutPrefix(name, "MANIFEST-")
 	if !manifest {
+		var ok bool
 		if digits, ok = strings.CutSuffix(name, ".log"); !ok {
-			return false, 0, false
+			return nil
 		}
 	}
 	num, err := strconv.ParseUint(digits, 10, 64)
-	return manifest, num, err == nil
-}
-
-// begin returns the account of a file that begins; nil if it has none.
-func (p *promise) begin(name string) *written {
-	manifest, num, ok := account(name)
-	if !ok {
+	if err != nil {
 		return nil
 	}
 	return &written{manifest: manifest, num: num}
 }
 
-// forget drops the line of a file that is removed or renamed.
-func (p *promise) forget(name string) {
-	manifest, num, ok := account(name)
-	if !ok {
-		return
+// forget drops the line of a file, before that is removed or renamed: a log that is
+// missing was not removed by the engine.
+func (g *gate) forget(name string) {
+	//guard:disk-forget-first g.promise.drop(w) -> false
+	if w := account(name); w != nil && g.promise.drop(w) && !w.manifest {
+		g.note(true)
 	}
+}
+
+func (p *promise) drop(w *written) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines = slices.DeleteFunc(p.lines, func(l promised) bool { return l.manifest == manifest && l.num == num })
+	n := len(p.lines)
+	p.lines = slices.DeleteFunc(p.lines, func(l promised) bool { return l.manifest == w.manifest && l.num == w.num })
+	return len(p.lines) < n
 }
 
 // synced notes that the first n bytes of a file are synced.
@@ -134,20 +135,22 @@ func (p *promise) synced(w *written, n int64, sum uint32) {
 
 // note writes the promise, and syncs it if that is due.
 func (g *gate) note(sync bool) {
+	if f := g.write(); f != nil && sync {
+		_ = f.SyncData() // the gate takes note of errors
+	}
+}
+
+// write writes the promise to its next slot; nil if there is none to be kept.
+func (g *gate) write() vfs.File {
 	p := &g.promise
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g.reader || g.shut() || p.file == nil {
-		return
+		return nil
 	}
 	p.seq++
-	slot := encodePromise(p.buf[:0], p.seq, p.lines)
-	if _, err := p.file.WriteAt(slot, int64(p.seq%2)*promiseSlot); !g.check(err) {
-		return
-	}
-	if sync {
-		g.check(p.file.SyncData())
-	}
+	_, _ = p.file.WriteAt(encodePromise(p.buf[:0], p.seq, p.lines), int64(p.seq%2)*promiseSlot)
+	return p.file
 }
 
 func encodePromise(b []byte, seq uint64, lines []promised) []byte {
@@ -182,8 +185,7 @@ func decodePromise(b []byte) (seq uint64, lines []promised, ok bool) {
 	return seq, lines, true
 }
 
-// kept checks that what was promised is there. A file that is gone was not needed any more, or the
-// engine misses it itself.
+// kept checks that what was promised is there.
 func (s *Store) kept() error {
 	b, err := s.readAll(promiseName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -209,7 +211,11 @@ func (s *Store) kept() error {
 func (s *Store) keptFile(l promised) error {
 	f, err := s.gate.Open(s.path(l.name()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		//guard:disk-log-missing l.manifest -> true
+		if l.manifest {
+			return nil // the machine may have stopped before the engine went by it
+		}
+		return fmt.Errorf("%w: %s is missing", ErrDamaged, l.name())
 	}
 	if err != nil {
 		return err
@@ -220,6 +226,7 @@ func (s *Store) keptFile(l promised) error {
 	if err != nil {
 		return err
 	}
+	//guard:disk-promise sum.Sum32() != l.sum -> false
 	if n < l.n || sum.Sum32() != l.sum {
 		return fmt.Errorf("%w: the %d bytes of %s that had been synced are not what they were", ErrDamaged, l.n, l.name())
 	}
@@ -232,7 +239,6 @@ func (s *Store) beginPromise() error {
 	if err != nil {
 		return err
 	}
-	s.gate.keep(f)
-	s.gate.promise.file = f
+	s.gate.promise.file = s.gate.file(f, other, nil)
 	return nil
 }

@@ -385,10 +385,14 @@ func (t *target) storeStepsLocked() {
 				x.over.Callers = x.demand.Params.Rate()
 			}
 		}
+		//guard:disk-beside
+		if sh.track.on {
+			sh.trackLocked(d.slot, d.e, d.hash)
+		}
 		if sh.store.cfg.Sink == nil {
 			continue
 		}
-		sh.beside = append(sh.beside, Record{Hash: d.hash, Name: d.e.text()[d.e.keyLen:], Kind: d.kind, Version: sh.version, At: sh.now})
+		sh.beside = append(sh.beside, Record{Hash: d.hash, Name: d.e.text()[d.e.keyLen():], Kind: d.kind, Version: sh.version, At: sh.now})
 		machines[d.kind].states.record(sh, d.e, &sh.beside[len(sh.beside)-1], false)
 	}
 }

@@ -35,7 +35,7 @@ func (s *Store) AppendChildren(to []Ref) []Ref {
 		for _, slot := range sh.children {
 			e := sh.entryLocked(slot)
 			text := e.text()
-			to = append(to, Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])})
+			to = append(to, Ref{Key: string(text[:e.keyLen()]), Name: string(text[e.keyLen():])})
 		}
 		sh.mu.Unlock()
 	}

@@ -146,6 +146,10 @@ func (t *target) putLocked(all []Record) {
 	for i := range all {
 		t.e.ids = sh.ids.Load(t.e.ids, t.slot, all[i].IDs, t.now, true)
 	}
+	sh.noteIDsLocked(t.e)
+	if sh.track.on {
+		sh.trackLocked(t.slot, t.e, t.hash)
+	}
 	sh.accountLocked()
 	//guard:split-put-told
 	if sink := sh.store.cfg.Sink; sink != nil {

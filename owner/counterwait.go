@@ -90,7 +90,7 @@ func (sh *shard) counterMovedLocked(e *entry) {
 // answer, or again.
 func (sh *shard) answerSumsLocked(e *entry, ends func(Cond) (end, again bool), a GetAnswer) {
 	text := e.text()
-	at := address{view(text[:e.keyLen]), view(text[e.keyLen:])}
+	at := address{view(text[:e.keyLen()]), view(text[e.keyLen():])}
 	sums := sh.sums[at]
 	for cond, of := range sums {
 		if end, again := ends(cond); end || of.n == 0 {

@@ -67,7 +67,7 @@ func (sh *shard) discardStep(lost func(uint64) bool, step int, at *uint32, shift
 
 func (sh *shard) hashLocked(slot uint32) uint64 {
 	e := sh.entryLocked(slot)
-	return xxhash.Sum64(e.text()[:e.keyLen])
+	return xxhash.Sum64(e.text()[:e.keyLen()])
 }
 
 // discardLocked forgets an object whatever its state.

@@ -82,7 +82,7 @@ func (sh *shard) own(slots []uint32, now int64, held func(uint64) bool, grace in
 func (sh *shard) targetLocked(slot uint32) target {
 	e := sh.entryLocked(slot)
 	text := e.text()
-	ref := Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])}
+	ref := Ref{Key: string(text[:e.keyLen()]), Name: string(text[e.keyLen():])}
 	return target{sh: sh, e: e, slot: slot, kind: e.kind, hash: Hash(ref.Key), ref: ref, now: sh.now}
 }
 

@@ -35,7 +35,7 @@ func (sh *shard) namedLocked(tag uint32) (objects []Object) {
 	for slot, pos, ok := x.Seek(tag, x.Home(tag)); ok; slot, pos, ok = x.Seek(tag, pos+1) {
 		e := sh.entryLocked(slot)
 		text := string(e.text())
-		objects = append(objects, Object{Ref: Ref{Key: text[:e.keyLen], Name: text[e.keyLen:]}, Kind: e.kind, Waiting: sh.waitingLocked(e)})
+		objects = append(objects, Object{Ref: Ref{Key: text[:e.keyLen()], Name: text[e.keyLen():]}, Kind: e.kind, Waiting: sh.waitingLocked(e)})
 	}
 	return objects
 }

@@ -57,20 +57,8 @@ func (r *Record) validate(now int64) (judged any, absent bool, err error) {
 	case r.IDs != nil && len(r.Done) != 0, r.More && r.Partial == r.State.Absent(), r.More && r.Partial && machines[r.Kind].waits == nil:
 		return bad("it is more than it may be")
 	}
-	for i := range r.Done {
-		if d := &r.Done[i]; !validID(&d.ID) || !d.ID.Given() || !validOutcome(d.Outcome) {
-			return bad("a request id is out of range")
-		}
-	}
-	if r.IDs != nil {
-		if err := r.IDs.Valid(now); err != nil {
-			return bad(err.Error())
-		}
-		for i := range r.IDs.Ops {
-			if !validOutcome(r.IDs.Ops[i].Outcome) {
-				return bad("an outcome is out of range")
-			}
-		}
+	if err := r.validDone(now); err != nil {
+		return nil, false, err
 	}
 	if len(r.Beside) > 0 {
 		if err := r.validBeside(now); err != nil {
@@ -78,6 +66,43 @@ func (r *Record) validate(now int64) (judged any, absent bool, err error) {
 		}
 	}
 	return machines[r.Kind].states.judge(r, now)
+}
+
+// validDone reports what of the request ids cannot be.
+func (r *Record) validDone(now int64) error {
+	for i := range r.Done {
+		if d := &r.Done[i]; !validID(&d.ID) || !d.ID.Given() || !validOutcome(d.Outcome) {
+			return invalid("record", "a request id is out of range")
+		}
+	}
+	if r.IDs == nil {
+		return nil
+	}
+	if err := r.IDs.Valid(now); err != nil {
+		return invalid("record", "%s", err.Error())
+	}
+	for i := range r.IDs.Ops {
+		if !validOutcome(r.IDs.Ops[i].Outcome) {
+			return invalid("record", "an outcome is out of range")
+		}
+	}
+	return nil
+}
+
+// validateIDs is validate of a record that tells of request ids alone.
+func (r *Record) validateIDs(now int64) error {
+	if err := (Ref{Key: view(r.Key), Name: view(r.Name)}).validAddress(); err != nil {
+		return err
+	}
+	switch {
+	case !r.Kind.Known():
+		return invalid("record", "the kind is unknown")
+	case r.At > now || r.At < -maxMoment || now > maxMoment:
+		return errTime
+	case r.IDs != nil && len(r.Done) != 0:
+		return invalid("record", "it is more than it may be")
+	}
+	return r.validDone(now)
 }
 
 // memberless returns the error of a record of a kind that has no members, nil if it has
@@ -196,6 +221,18 @@ func (t *target) installLocked(r *Record, judged any) {
 			sh.listAllLocked(t.slot)
 		}
 	}
+	if r.IDs != nil {
+		sh.noteIDsLocked(t.e)
+	}
+	t.takeIDsLocked(r)
+	if sh.track.on {
+		sh.trackLocked(t.slot, t.e, t.hash)
+	}
+}
+
+// takeIDsLocked gives the object the ids of a record.
+func (t *target) takeIDsLocked(r *Record) {
+	sh := t.sh
 	for i := range r.Done {
 		//guard:install-ids
 		if d := &r.Done[i]; !sh.ids.Knows(t.e.ids, &d.ID) {

@@ -92,7 +92,7 @@ func (k *Keeper) enter(sh *shard, a heldAt, now int64) (t target, ok bool) {
 	sh.now = max(sh.now, now)
 	e := sh.entryLocked(a.slot)
 	text := e.text()
-	ref := Ref{Key: view(text[:e.keyLen]), Name: view(text[e.keyLen:])} // nobody keeps it
+	ref := Ref{Key: view(text[:e.keyLen()]), Name: view(text[e.keyLen():])} // nobody keeps it
 	t = target{sh: sh, e: e, slot: a.slot, kind: e.kind, hash: Hash(ref.Key), ref: ref, now: sh.now}
 	var err error
 	//guard:session-owned

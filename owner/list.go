@@ -40,7 +40,7 @@ func (s *Store) Objects(now int64, key string, emit func(o Shown)) (meta Meta, m
 		meta.Permit, err = s.cfg.Rule.Admit(hash, sh.now)
 		return err
 	}
-	match := func(e *entry) bool { return int(e.keyLen) == len(key) && string(e.text()[:e.keyLen]) == key }
+	match := func(e *entry) bool { return e.keyLen() == len(key) && string(e.text()[:e.keyLen()]) == key }
 	for slot, begun := uint32(0), false; !begun || slot != 0 && !more; begun = true {
 		slot, _, err = sh.look(slot, now, shownCost, admit, match, func(slot uint32, e *entry) bool {
 			if more = shown == MaxOfKey; !more {
@@ -74,7 +74,7 @@ func (s *Store) List(now int64, from Place, most int, overridden bool, match fun
 	shown := 0
 	matches := func(e *entry) bool {
 		text := e.text()
-		return text[0] != reserved && (!overridden || e.kind == KindLimit && e.rest != 0) && match(e.kind, text[:e.keyLen], text[e.keyLen:])
+		return text[0] != reserved && (!overridden || e.kind == KindLimit && e.rest != 0) && match(e.kind, text[:e.keyLen()], text[e.keyLen():])
 	}
 	for budget := maxListed; int(from.Shard) < len(s.shards); {
 		if budget <= 0 || shown >= most {
@@ -88,7 +88,7 @@ func (s *Store) List(now int64, from Place, most int, overridden bool, match fun
 			if s.owners == nil || s.owners.Owns(sh.hashLocked(slot)) {
 				shown++
 				text := e.text()
-				emit(e.kind, text[:e.keyLen], text[e.keyLen:])
+				emit(e.kind, text[:e.keyLen()], text[e.keyLen():])
 			}
 			return shown < most
 		})

@@ -136,7 +136,7 @@ func (m *mirror) compare(s *Store) {
 			}
 			e := sh.entryLocked(slot)
 			text := e.text()
-			ref := Ref{Key: string(text[:e.keyLen]), Name: string(text[e.keyLen:])}
+			ref := Ref{Key: string(text[:e.keyLen()]), Name: string(text[e.keyLen():])}
 			r := sh.recordLocked(slot, Hash(ref.Key), false)
 			want := copyOf(r)
 			if got := m.objects[ref]; !same(got, want) {

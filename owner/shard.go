@@ -60,7 +60,8 @@ type shard struct {
 
 	admissions flat.Slab[reservations]
 	admitting
-	gathering // barriers, and the calls that await
+	gathering         // barriers, and the calls that await
+	track     tracked // what has changed since the last Gather
 }
 
 // keepGone is the room for places that are gone that a shard keeps: all may go at once.
@@ -73,7 +74,7 @@ const keepGone = 2 * queue.MaxExpire
 type entry struct {
 	ids     uint32 // in ids; 0 = none
 	rest    uint32 // where the rest of the object is: in the slab of its kind, and of a limit its override, in overs; 0 = none
-	keyLen  uint16
+	bits    uint16 // length of the key, and flags: see track.go
 	nameLen uint8
 	kind    Kind
 	counted uint32 // bytes that the state of a hold or a barrier refers to, as they are counted in text
@@ -86,7 +87,7 @@ func (e *entry) state() unsafe.Pointer { return unsafe.Add(unsafe.Pointer(e), en
 
 // text returns the key and the name.
 func (e *entry) text() []byte {
-	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(e), entrySize+machines[e.kind].cell)), int(e.keyLen)+int(e.nameLen))
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(e), entrySize+machines[e.kind].cell)), e.keyLen()+int(e.nameLen))
 }
 
 func (sh *shard) entryLocked(slot uint32) *entry { return (*entry)(sh.cells.At(slot)) }
@@ -201,7 +202,7 @@ func (sh *shard) seekLocked(tag uint32, key, name string) (uint32, *entry) {
 	x := &sh.index
 	for slot, pos, ok := x.Seek(tag, x.Home(tag)); ok; slot, pos, ok = x.Seek(tag, pos+1) {
 		e := sh.entryLocked(slot)
-		if int(e.keyLen) != len(key) || int(e.nameLen) != len(name) {
+		if e.keyLen() != len(key) || int(e.nameLen) != len(name) {
 			continue
 		}
 		text := e.text()
@@ -222,7 +223,7 @@ func (t *target) createLocked() {
 	sh := t.sh
 	t.slot = sh.cells.Add(t.size())
 	t.e = sh.entryLocked(t.slot)
-	*t.e = entry{keyLen: uint16(len(t.ref.Key)), nameLen: uint8(len(t.ref.Name)), kind: t.kind}
+	*t.e = entry{bits: uint16(len(t.ref.Key)) | sh.freshLocked(), nameLen: uint8(len(t.ref.Name)), kind: t.kind}
 	text := t.e.text()
 	copy(text, t.ref.Key)
 	copy(text[len(t.ref.Key):], t.ref.Name)
@@ -292,6 +293,9 @@ func (t *target) noteLocked(id *reqid.ID, out reqid.Outcome) {
 // remembered since the last record.
 func (sh *shard) notifySinkLocked(slot uint32, hash uint64) {
 	sh.accountLocked()
+	if sh.track.on {
+		sh.noteChangeLocked(slot, hash)
+	}
 	if sink := sh.store.cfg.Sink; sink != nil {
 		r := sh.recordLocked(slot, hash, sh.store.partial != nil && sh.store.partial.Partial())
 		//guard:record-ids
@@ -314,7 +318,7 @@ func (sh *shard) recordLocked(slot uint32, hash uint64, partial bool) *Record {
 	e := sh.entryLocked(slot)
 	text := e.text()
 	r := &sh.record
-	*r = Record{Hash: hash, Key: text[:e.keyLen], Name: text[e.keyLen:], Kind: e.kind, Version: sh.version, At: sh.now, Members: r.Members[:0]}
+	*r = Record{Hash: hash, Key: text[:e.keyLen()], Name: text[e.keyLen():], Kind: e.kind, Version: sh.version, At: sh.now, Members: r.Members[:0]}
 	machines[e.kind].states.record(sh, e, r, partial)
 	return r
 }
@@ -391,7 +395,10 @@ func (sh *shard) forgetLocked(slot uint32) {
 	}
 	text := e.text()
 	seed := sh.store.seed
-	sh.index.Delete(sh.store.tag(maphash.Bytes(seed, text[:e.keyLen]), maphash.Bytes(seed, text[e.keyLen:])), slot)
+	if e.bits&isStored != 0 {
+		sh.noteGoneLocked(slot)
+	}
+	sh.index.Delete(sh.store.tag(maphash.Bytes(seed, text[:e.keyLen()]), maphash.Bytes(seed, text[e.keyLen():])), slot)
 	sh.shifts++
 	sh.store.objects[e.kind].Add(-1)
 	if o := sh.store.owners; o != nil && o.Owns(sh.hashLocked(slot)) {

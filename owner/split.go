@@ -132,7 +132,7 @@ func fitsShare(next counter.State, res counter.AddResult) bool {
 // more.
 func (sh *shard) staleLocked(slot uint32) bool {
 	key := sh.entryLocked(slot).text()
-	if key = key[:sh.entryLocked(slot).keyLen]; len(key) == 0 || key[0] != reserved {
+	if key = key[:sh.entryLocked(slot).keyLen()]; len(key) == 0 || key[0] != reserved {
 		return false
 	}
 	return sh.store.cfg.Stale(sh.hashLocked(slot), key)

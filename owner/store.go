@@ -98,6 +98,9 @@ type Config struct {
 	Rule Rule // who may act; required
 	Sink Sink // is told of changes; may be nil
 
+	// Journal keeps the store on disk, from Track on; nil = nobody does.
+	Journal Journal
+
 	Shards            int          // a power of two, 1 to 4,096. Default 64
 	MaxObjects        int64        // objects held. Default 10,000,000
 	MaxBytes          int64        // memory allocated for objects. Default 1 GiB
@@ -243,11 +246,13 @@ type Store struct {
 	waiting atomic.Int64  // callers in queues
 	objects [kinds]atomic.Int64
 	bytes   atomic.Int64
-	idBytes atomic.Int64        // … of them, those of request ids
-	keys    atomic.Int64        // idempotency keys that were used here
-	mine    atomic.Int64        // objects of this process's own, about
-	expired [kinds]atomic.Int64 // objects forgotten because their time was over
-	lapsed  atomic.Int64        // locks whose TTL ended while they were held
+	idBytes atomic.Int64 // … of them, those of request ids
+
+	ungathered atomic.Int64        // bytes that wait for a Gather
+	keys       atomic.Int64        // idempotency keys that were used here
+	mine       atomic.Int64        // objects of this process's own, about
+	expired    [kinds]atomic.Int64 // objects forgotten because their time was over
+	lapsed     atomic.Int64        // locks whose TTL ended while they were held
 
 	sweepMu   sync.Mutex
 	sweepNext int // guarded by sweepMu: shard to sweep next

@@ -150,7 +150,7 @@ func (sh *shard) watchedChangedLocked(e *entry) {
 		return
 	}
 	text := e.text()
-	of := address{view(text[:e.keyLen]), view(text[e.keyLen:])}
+	of := address{view(text[:e.keyLen()]), view(text[e.keyLen():])}
 	if w, ok := sh.watched[of]; ok {
 		close(w.changed)
 		delete(sh.watched, of)

@@ -1,8 +1,27 @@
 // Package disk keeps what a process holds on disk: objects by key, the log of request
-// ids, and a head that says whose they are and of which moment. It is a store over the
-// engine Pebble.
+// ids, and a head that says whose they are and of which moment. A Store is over the
+// engine Pebble; a Keeper fills it in rounds.
 //
-// # Guarantee
+// # Guarantee of a Keeper
+//
+// What is decided is in memory, and a round writes what has changed since the one before
+// (owner.Store.Gather). When a round has ended, a crash loses nothing that was decided before it
+// began. All objects of a key come back from one moment, with the request ids that they had
+// then: an operation that is lost is lost with its id. Times go on where the last round
+// had them: downtime does not count.
+//
+// Durable and Await say when an answer may be told. Under Always that is when the round has
+// ended that takes what it tells, and all who wait at a time share one sync. Under Interval it is
+// at once, as long as what is not on disk is younger than the interval; so a crash loses
+// no more than what was answered within it, as the process has lived. A disk that does not keep up makes
+// answers wait; one that does not answer for long, or fails, has operations refused (Admit)
+// until it takes what is decided again.
+//
+// After a failure of the store all that the objects are is written to another one, in a directory beside
+// it. That counts when it is whole; until then a crash goes on from the old one, which has what it
+// had synced.
+//
+// # Guarantee of a Store
 //
 // A batch is on disk whole or not at all, after any death of the process or the machine, and
 // batches are there in the order of their commits: if one is missing, so are all after it.

@@ -63,6 +63,8 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.Int64Var(&f.MaxCalls, "max-calls", 100_000, "calls under way, waiting ones included; more are refused")
 	fl.DurationVar(&f.StopGrace, "stop-grace", 5*time.Second, "how long a stop lets running calls finish")
 	fl.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "how long a node of a cluster that is stopped drains itself before; 0 = it does not")
+	fl.StringVar(&f.Durability, "durability", "", "of a node alone: none, interval or always; kinds that differ behind it: interval,counters=always (default with --data-dir: interval)")
+	fl.DurationVar(&f.DurabilityInterval, "durability-interval", node.DefaultDurabilityInterval, "with --durability interval: what was answered within it is lost with the process, 50ms to 5m")
 	fl.Int64Var(&f.Store.MaxObjects, "max-objects", owner.DefaultMaxObjects, "objects held; more are refused")
 	f.maxMemory = owner.DefaultMaxBytes
 	fl.Var(&f.maxMemory, "max-memory", "memory for objects, like 512MiB or 2GiB; new objects beyond it are refused")
@@ -108,10 +110,12 @@ count as one.
 With --cluster-id it is part of a cluster: one node makes it with --bootstrap, once,
 and the others --join any node that is in it. Without, it runs alone.
 
-Counters, limits and locks are kept in memory. With --data-dir, a node that stops in
-order and has nobody to hand them over to keeps them there for its next process; a
-crash of all nodes forgets them. It also keeps who owns what, and the epoch, so that
-fencing tokens rise across restarts even if the clock is set back.`,
+Counters, limits and locks are kept in memory. With --data-dir, a node that runs alone
+keeps them on disk as well: a crash loses what it answered within the last second, or
+nothing of that with --durability always. One of a cluster that stops in order, and has
+nobody to hand them over to, keeps them there for its next process; a crash of all nodes
+forgets them. There are also who owns what, and the epoch, so that fencing tokens rise
+across restarts even if the clock is set back.`,
 		Example: `  keystead server --id n1 --data-dir /var/lib/keystead                 # alone
   keystead server --id n1 --cluster-id prod --bootstrap --data-dir /var/lib/keystead \
     --grpc-addr 10.0.0.1:7400 --raft-addr 10.0.0.1:7401 --gossip-addr 10.0.0.1:7402

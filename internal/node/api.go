@@ -12,7 +12,7 @@ import (
 func (n *Node) newRegistry() (*prometheus.Registry, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newStoreCollector(n), newLimitCollector(n), newDiskCollector(n), newHotCollector(n.observer))
+		newStoreCollector(n), newLimitCollector(n), newDiskCollector(n), newKeeperCollector(n), newHotCollector(n.observer))
 	if n.cluster == nil {
 		return reg, nil
 	}
@@ -34,6 +34,9 @@ func (n *Node) apiConfig(reg *prometheus.Registry) rpc.Config {
 	}
 	if n.rule != nil {
 		conf.Alone = rpc.Alone{Epoch: n.rule.epoch.Load, Incarnation: epoch.NewIncarnation(n.cfg.Wires.Wall()), Version: n.cfg.Version}
+	}
+	if k := n.keeper(); k != nil {
+		conf.Copies, conf.Untold = onDisk{n.halt, k}, errNotOnDisk
 	}
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source

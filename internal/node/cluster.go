@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-sockaddr"
 
 	"github.com/keystead/keystead/handoff"
+	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/policy"
@@ -67,12 +68,13 @@ type ClusterConfig struct {
 
 // Defaults of ClusterConfig.
 const (
-	DefaultLeaseTTL    = epoch.DefaultTTL
-	DefaultLeaseMargin = epoch.DefaultMargin
-	DefaultSettle      = epoch.DefaultSettle
-	DefaultResumeWait  = epoch.DefaultResumeWait
-	DefaultLockTTL     = epoch.DefaultLockTTL    // of owner.Config.MaxLockTTL
-	DefaultCopyRate    = handoff.DefaultCopyRate // of Config.CopyRate
+	DefaultLeaseTTL           = epoch.DefaultTTL
+	DefaultLeaseMargin        = epoch.DefaultMargin
+	DefaultSettle             = epoch.DefaultSettle
+	DefaultResumeWait         = epoch.DefaultResumeWait
+	DefaultLockTTL            = epoch.DefaultLockTTL // of owner.Config.MaxLockTTL
+	DefaultDurabilityInterval = disk.DefaultInterval
+	DefaultCopyRate           = handoff.DefaultCopyRate // of Config.CopyRate
 )
 
 // cluster is a node's part in its cluster.

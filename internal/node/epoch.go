@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 )
@@ -46,6 +47,8 @@ type standalone struct {
 	lostUntil int64  // until then answers name the loss, by the clock of the store
 
 	*dates // nil = it knows no time of day
+
+	keeper *disk.Keeper // nil = what is decided is in memory alone
 }
 
 // epochFile is what the file of the epoch holds.
@@ -54,6 +57,9 @@ type epochFile struct {
 	Epoch   uint64 `json:"epoch"`
 	// Node is the node that has served; "" in files of before it was kept.
 	Node string `json:"node,omitempty"`
+	// Disk says that the process which wrote this kept a store on disk. A program that does not know
+	// of stores leaves it out.
+	Disk bool `json:"disk,omitempty"`
 }
 
 const epochFileVersion = 1
@@ -130,7 +136,7 @@ func (s *standalone) set(epoch uint64) error {
 func (s *standalone) setLocked(epoch uint64) error {
 	//guard:sole-epoch-kept
 	if s.path != "" {
-		b, err := json.Marshal(epochFile{epochFileVersion, epoch, s.node})
+		b, err := json.Marshal(epochFile{epochFileVersion, epoch, s.node, s.keeper != nil})
 		if err != nil {
 			return err
 		}
@@ -166,8 +172,14 @@ func writeDurably(path string, data []byte) error {
 }
 
 // Admit implements owner.Rule: a lone node owns every key.
-func (s *standalone) Admit(_ uint64, now int64) (owner.Permit, error) {
-	p := owner.Permit{Epoch: s.epoch.Load(), Since: s.start}
+func (s *standalone) Admit(hash uint64, now int64) (owner.Permit, error) {
+	//guard:disk-admits
+	if s.keeper != nil {
+		if err := s.keeper.Admit(); err != nil {
+			return owner.Permit{}, err
+		}
+	}
+	p := owner.Permit{Hash: hash, Epoch: s.epoch.Load(), Since: s.start}
 	if s.lost != 0 && now < s.lostUntil {
 		p.NamedLoss = s.lost
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/owner"
 )
@@ -105,6 +106,16 @@ func (k *keeps) keep(head func() statefile.Header, level uint32, store *owner.St
 	if k.err != nil {
 		k.cfg.Log.Error("the state was not kept for the next process: limits, counters and locks end with this one",
 			"data directory", k.cfg.DataDir, "error", k.err)
+	}
+}
+
+// close has the disk take the last of what was decided, and says so if it does not.
+func (k *keeps) close(store *disk.Keeper) {
+	k.busy.Store(true)
+	defer k.busy.Store(false)
+	//guard:disk-closed-in-order true -> false
+	if k.err = store.Close(true); k.err != nil {
+		k.cfg.Log.Error("the last of what was decided is not on disk", "data directory", k.cfg.DataDir, "error", k.err)
 	}
 }
 

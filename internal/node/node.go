@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -49,6 +47,11 @@ type Config struct {
 	// as that of a test: what it does not remember was never done. Only for a node that
 	// runs alone and keeps nothing.
 	Fresh bool
+	// Durability says what is on disk when an answer leaves: see disk.ParseSettings. It is
+	// for a node that runs alone. Default: interval with a DataDir, none without.
+	Durability string
+	// DurabilityInterval is that of interval. Default 1 s.
+	DurabilityInterval time.Duration
 	// EpochFloor is the least epoch to serve under: for a node that was built
 	// anew after its data directory was lost and its clock set back. Ahead of the
 	// clock it needs a DataDir.
@@ -151,6 +154,9 @@ func (c Config) Validate() error {
 	if c.StopGrace < 0 {
 		return fmt.Errorf("a stop grace period of %s: choose 0 or more", c.StopGrace)
 	}
+	if err := c.validateDurability(); err != nil {
+		return err
+	}
 	for _, k := range c.AckOwner {
 		if !slices.Contains(rpc.Kinds, k) {
 			return fmt.Errorf("--ack-owner %q: choose among %s", k, strings.Join(rpc.Kinds, ", "))
@@ -195,8 +201,9 @@ type Node struct {
 	began    time.Time
 	complete atomic.Bool // see ready
 
-	keeps    *keeps
-	lostRows int64 // of a lone node: all, if the state of the last process was lost
+	keeps       *keeps
+	lossPartial bool  // what was lost is what the last process answered in its last moments
+	lostRows    int64 // of a lone node: all, if the state of the last process was lost
 
 	follows chan struct{}   // closed when the cluster's failure does not matter any more
 	killed  atomic.Bool     // Stop is to be like the death of the process
@@ -248,6 +255,9 @@ func (n *Node) start() (err error) {
 	}
 	n.cfg.Store.Heat = n.observer.Sketch
 	n.cfg.Store.MaxVersion = func() uint64 { return owner.MaxVersionAt(n.cfg.Wires.Wall().UnixNano()) }
+	if err := n.openDisk(); err != nil {
+		return err
+	}
 	if n.store, err = owner.New(n.cfg.Store, n.cfg.Clock.Now()); err != nil {
 		return err
 	}
@@ -256,28 +266,6 @@ func (n *Node) start() (err error) {
 	}
 	n.runStore()
 	return n.serve()
-}
-
-// makeDir makes the data directory, and says so: its name may be misspelt, or its disk not
-// mounted. A node that runs alone then starts with nothing, which is worth a warning; one of
-// a cluster is sent what it needs.
-func (n *Node) makeDir(dir string) error {
-	_, err := os.Stat(dir)
-	isNew := errors.Is(err, fs.ErrNotExist)
-	switch err := os.MkdirAll(dir, 0o700); {
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("making the data directory: %w: give user %d the right to make it, or choose another --data-dir", err, os.Getuid())
-	case err != nil:
-		return fmt.Errorf("making the data directory: %w: see --data-dir", err)
-	}
-	const what = "new data directory: nothing is kept there yet"
-	switch {
-	case isNew && n.cfg.Cluster.ID == "":
-		n.cfg.Log.Warn(what, "data directory", dir, "hint", "if this node has run before, see that --data-dir is right and its disk mounted")
-	case isNew:
-		n.cfg.Log.Info(what, "data directory", dir)
-	}
-	return nil
 }
 
 // listen takes the ports of the API: others must know that of gRPC before they are
@@ -366,7 +354,7 @@ func (n *Node) runStore() {
 	wg.Go(func() { n.sweep(ctx) })
 	wg.Go(func() { n.wake(ctx) })
 	wg.Go(func() { n.observer.Run(ctx, n.store, n.ownedObjects, n.cfg.Clock.Now) })
-	if n.cfg.DataDir != "" {
+	if n.cfg.DataDir != "" && n.keeper() == nil {
 		wg.Go(func() { n.keeps.holdRoom(ctx, n.store) })
 	}
 	n.stops = append(n.stops, func() { cancel(); wg.Wait() })

@@ -57,12 +57,8 @@ func loadState(s *statefile.State, store *owner.Store, c clock.Clock, log *slog.
 		n++
 		return store.Install(now, &r, func(uint64) bool { return true })
 	})
-	var full *failure.Error
-	if errors.As(err, &full) && full.Reason == failure.StoreFull {
-		return fmt.Errorf("the state of the last process does not fit: %w: raise --max-objects or --max-memory to what that process had", err)
-	}
 	if err != nil {
-		return fmt.Errorf("reading the state of the last process: %w", err)
+		return fmt.Errorf("reading the state of the last process: %w", fullHint(err))
 	}
 	//guard:state-versions s.Header.Versions -> 0
 	if err := store.RaiseVersions(s.Header.Versions); err != nil {
@@ -70,6 +66,15 @@ func loadState(s *statefile.State, store *owner.Store, c clock.Clock, log *slog.
 	}
 	log.Info("read the state of the last process", "records", n, "took", time.Since(began).Round(time.Millisecond))
 	return nil
+}
+
+// fullHint says what to do about a state that does not fit.
+func fullHint(err error) error {
+	var full *failure.Error
+	if errors.As(err, &full) && full.Reason == failure.StoreFull {
+		return fmt.Errorf("it does not fit: %w: raise --max-objects or --max-memory to what the last process had", err)
+	}
+	return err
 }
 
 // keepState writes what a store holds, which nobody uses any more, for the next
@@ -121,38 +126,61 @@ func (n *Node) beginStandalone() error {
 	if err != nil {
 		return err
 	}
-	if s == nil {
-		switch {
-		//guard:lone-loss
-		case last > 0:
-			n.declareLoss(next, now)
-		case dir != "": // nothing was ever done here
-			n.rule.start = math.MinInt64
-		}
-		return n.rule.set(next)
+	begin, resumed := n.leaveDisk, false
+	if n.rule.keeper != nil {
+		begin = n.resume
 	}
-	if err := loadState(s, n.store, n.cfg.Clock, log); err != nil {
-		return errors.Join(err, s.Close())
+	if resumed, err = begin(last, next, now, s); err == nil && s != nil {
+		err = n.resumeFile(s, now)
+	}
+	if err != nil {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+		return err
+	}
+	switch {
+	case resumed || s != nil:
+	//guard:lone-loss
+	case last > 0:
+		n.declareLoss(next, now, "the state of the last process is lost: it did not stop in order; limits, counters and locks begin anew")
+	case dir != "": // nothing was ever done here
+		n.rule.start = math.MinInt64
+	}
+	if err := n.rule.set(next); err != nil {
+		return err
+	}
+	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
+	if n.rule.keeper != nil {
+		if err := n.keepOnDisk(resumed); err != nil {
+			return err
+		}
+	}
+	if s != nil {
+		return s.Done()
+	}
+	return nil
+}
+
+// resumeFile has a node that runs alone go on from a state file.
+func (n *Node) resumeFile(s *statefile.State, now int64) error {
+	if err := loadState(s, n.store, n.cfg.Clock, n.cfg.Log); err != nil {
+		return err
 	}
 	if n.rule.start = math.MinInt64; s.Header.Unknown > 0 {
 		n.rule.start = now - s.Header.Unknown
 	}
 	n.rule.lost, n.rule.lostUntil = s.Header.Lost, now+s.Header.LostLeft
-	if err := n.rule.set(next); err != nil {
-		return errors.Join(err, s.Close())
-	}
-	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
-	return s.Done()
+	return nil
 }
 
 // declareLoss says that what the process before had is lost: it has served, and did not
 // stop in order. Answers name the loss for as long as locks of before may be held. There
 // is no grace period: those locks are granted anew, under higher tokens.
-func (n *Node) declareLoss(epoch uint64, now int64) {
+func (n *Node) declareLoss(epoch uint64, now int64, what string) {
 	n.rule.lost, n.rule.lostUntil = epoch, now+cmp.Or(n.cfg.Store.MaxLockTTL, int64(DefaultLockTTL))
 	n.lostRows = ring.PointsPerNode
-	n.cfg.Log.Warn("the state of the last process is lost: it did not stop in order; limits, counters and locks begin anew",
-		"data directory", n.cfg.DataDir, "epoch", epoch)
+	n.cfg.Log.Warn(what, "data directory", n.cfg.DataDir, "epoch", epoch)
 }
 
 // lossWarning returns what the status says of a declared loss; "" if there was none, or it is
@@ -161,12 +189,20 @@ func (n *Node) lossWarning() (problem, hint string) {
 	if n.rule == nil || n.rule.lost == 0 || n.cfg.Clock.Now() >= n.rule.lostUntil {
 		return "", ""
 	}
+	if n.keeper() != nil && n.lossPartial {
+		return fmt.Sprintf("the last process did not stop in order, in epoch %d: what it answered in its last %s may be lost", n.rule.lost, n.keeper().Status().Settings.Interval),
+			"--durability always loses nothing that was answered; answers name the loss for --max-lock-ttl"
+	}
 	return fmt.Sprintf("the state of the last process was lost in epoch %d: counters, limits and locks began anew", n.rule.lost),
 		"stop it with SIGTERM, and it keeps its state; answers name the loss for --max-lock-ttl"
 }
 
 // keepStandalone writes the state of a node that runs alone.
 func (n *Node) keepStandalone() {
+	if k := n.keeper(); k != nil && !n.killed.Load() {
+		n.keeps.close(k)
+		return
+	}
 	if n.killed.Load() || n.cfg.DataDir == "" {
 		return
 	}

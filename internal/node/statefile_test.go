@@ -21,11 +21,11 @@ import (
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
-// startStandalone starts a standalone node with a data directory.
+// startStandalone starts a standalone node with a data directory, which is kept in a state file.
 func startStandalone(t *testing.T, dir string, change func(*Config)) *Node {
 	t.Helper()
 	return start(t, func(c *Config) {
-		c.DataDir, c.AdminAddr = dir, ""
+		c.DataDir, c.AdminAddr, c.Durability = dir, "", "none"
 		if change != nil {
 			change(c)
 		}

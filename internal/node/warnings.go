@@ -25,6 +25,7 @@ func (n *Node) warnings() (all []rpc.Warning) {
 	add(n.logWarning())
 	add(n.leftOutWarning())
 	add(n.keeps.roomWarning())
+	add(n.diskWarning())
 	add(n.copyWarning())
 	add(n.timeWarning())
 	return all

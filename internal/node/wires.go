@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/memberlist"
 
 	"github.com/keystead/keystead/ring/epoch"
@@ -19,6 +20,8 @@ type Wires struct {
 	Wall   func() time.Time
 	// Storage outlives the node, when a simulation restarts it.
 	Storage *epoch.Storage
+	// Disk is the file system of the store on disk of a standalone node; nil = the system's.
+	Disk vfs.FS
 	// Snapshots says when the log of the cluster is cut short. Default: epoch's.
 	Snapshots epoch.Snapshots
 	// Level is that which the node tells by gossip. Default table.Level. With a lower one, a

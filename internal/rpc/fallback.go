@@ -247,7 +247,7 @@ func (s *Server) awaitWithin(ctx hasty, hash uint64, read bool) error {
 	}
 	for _, of := range c.Behind(hash) {
 		if of != (table.Holder{}) && !c.AwaitOf(ctx, hash, of) {
-			return untold(read)
+			return s.untold(read)
 		}
 	}
 	return nil

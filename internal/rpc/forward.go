@@ -27,7 +27,7 @@ func (s *Server) routing() forward.Config {
 // newForwards returns the service by which other nodes pass calls on to this one.
 func newForwards(s *Server) *forward.Service[decision] {
 	return forward.NewService(s.router, forward.ServiceConfig[decision]{
-		Known: s.known, Decide: s.decide, Confirm: s.confirm, Now: s.cfg.Clock.Now, Copies: s.cfg.Copies, Untold: untold,
+		Known: s.known, Decide: s.decide, Confirm: s.confirm, Now: s.cfg.Clock.Now, Copies: s.cfg.Copies, Untold: s.untold,
 		Calls: underWay{s}, Received: func(n int) { s.cfg.Metrics.received.Add(float64(n)) },
 		Check: checkForwarded, Refuse: s.refuse, MaxMessage: MaxBatch, MaxHeld: s.cfg.maxHeld,
 	})

@@ -34,6 +34,9 @@ var (
 	errUntoldRead = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
 		Message: "the node lost its lease before its standby had acknowledged what was to be read; nothing happened",
 		Hint:    "try again: the node gets its lease back, or another one takes over"}
+	errUnread = &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
+		Message: "what was to be read is not on disk, which its durability promises; nothing happened",
+		Hint:    "try again; `keystead status` shows what is wrong with the disk"}
 )
 
 // await waits until a decision may be told. The error is what the caller gets if it
@@ -57,13 +60,19 @@ func (s *Server) awaitCopies(hash uint64, read bool) error {
 	if c := s.cfg.Copies; c == nil || c.Replicated(hash) || c.Await(hash) {
 		return nil
 	}
-	return untold(read)
+	return s.untold(read)
 }
 
 // untold returns the error of an answer for which Await gave up.
-func untold(read bool) error {
+func (s *Server) untold(read bool) error {
 	if read {
+		if s.cfg.Untold != nil {
+			return errUnread
+		}
 		return errUntoldRead
+	}
+	if s.cfg.Untold != nil {
+		return s.cfg.Untold
 	}
 	return errUntold
 }

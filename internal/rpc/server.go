@@ -73,6 +73,9 @@ type Config struct {
 	Cluster Cluster
 	// Copies are what answers wait for. nil = nothing.
 	Copies Copies
+	// Untold is the error of an operation that may have taken effect, and that Copies gave up to
+	// wait for. Default: that of a node which lost its lease.
+	Untold *failure.Error
 	// AckOwner are the kinds, of Kinds, whose answers do not wait for copies.
 	AckOwner []string
 	// Dial connects to other nodes. nil = TCP.

@@ -201,6 +201,13 @@ func (c *Cells) At(ref uint32) unsafe.Pointer {
 	return unsafe.Pointer(&sc.chunks[i/sc.pool.per][i%sc.pool.per*class])
 }
 
+// Holds reports whether there is memory at a reference: the cell may be in use, or zero.
+func (c *Cells) Holds(ref uint32) bool {
+	sc := &c.classes[ref>>(32-classBits)]
+	i := ref&(1<<(32-classBits)-1) - 1
+	return sc.chunks[i/sc.pool.per] != nil
+}
+
 // Next returns the reference of the cell after one, whether or not it is in use, in an
 // order that never changes; after 0 comes the first. 0 = there is none. A cell that
 // is not in use is zero.

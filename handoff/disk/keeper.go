@@ -1,0 +1,320 @@
+package disk
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner"
+)
+
+// Times of a Keeper, with their reasons.
+const (
+	// tendEvery is how often the clock is written while nothing changes, and what is over is dropped: what is
+	// held has as much more left after a crash.
+	tendEvery = 10 * time.Second
+	// patience is how long answers wait for a disk that is behind before they are told that
+	// nobody knows; new operations are refused from then on.
+	patience = 2 * time.Second
+	// anewEvery is between two tries to begin anew after a failure.
+	anewEvery = time.Second
+	// restPatience is how long an end waits for a round that is under way.
+	restPatience = 10 * time.Second
+	// logSlack is how much longer than their window entries about ids are kept.
+	logSlack = 10 * time.Second
+	// maxCommit is about how many bytes are committed in one step of a round.
+	maxCommit = 4 << 20
+	// maxUngathered bounds the memory of what waits for a round, beside the objects: above it nothing new is
+	// let in. All of it fits a batch.
+	maxUngathered = 32 << 20
+)
+
+// Config is what a Keeper needs.
+type Config struct {
+	Dir      string // of all its stores
+	Settings Settings
+	Options  Options
+	Now      func() int64         // the clock of the process, ns
+	Window   func() time.Duration // how long request ids are kept
+	// Head says whose it is, and what else a Head tells that the Keeper does not know. It is
+	// asked in each round that writes.
+	Head func() Head
+	Log  *slog.Logger
+}
+
+// Keeper keeps a store of objects on disk: in rounds, each of which writes what has changed since
+// the last.
+type Keeper struct {
+	cfg     Config
+	kinds   [256]Durability
+	objects *owner.Store
+	offset  int64 // by how much the clock of the disk is ahead of that of the process
+	begun   bool  // the store has all that the objects are
+	buf     []byte
+	puts    int64 // of the present round
+
+	// Of the goroutine of the rounds, or before it runs.
+	store   *Store
+	number  int    // of its directory
+	round   uint64 // the last one that has begun
+	tended  int64  // when the rest was looked after last
+	batch   *Batch
+	failing error // what ended the present Gather
+
+	shown     atomic.Pointer[Store] // the store, for Status
+	completed atomic.Uint64         // the last round of which all is synced
+	safe      atomic.Int64          // when it began: what was decided before is on disk
+	late      atomic.Bool           // what is not on disk is older than the interval allows
+	refusing  atomic.Pointer[failure.Error]
+	ended     atomic.Pointer[chan struct{}] // closed and replaced when answers may look again
+	wake      chan struct{}                 // capacity 1: somebody waits for a round
+	closed    atomic.Bool
+	stats     keeperStats
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+type keeperStats struct {
+	rounds, synced, puts, failures atomic.Int64
+	problem                        atomic.Pointer[string]
+}
+
+// OpenKeeper opens what is on disk, which Found tells of and Load reads. Nothing is written
+// before Run.
+func OpenKeeper(cfg Config) (*Keeper, error) {
+	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1)}
+	for _, kind := range owner.Kinds() {
+		k.kinds[kind] = cfg.Settings.For(kind)
+	}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.tell()
+	numbers, err := k.stores()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range slices.Backward(numbers) {
+		s, err := Open(k.dir(n), cfg.Options)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k.dir(n), err)
+		}
+		// One that was begun anew beside it, and was not whole yet.
+		//guard:disk-unfinished
+		if _, whole := s.Head(); !whole {
+			if err := errors.Join(s.Close(), k.fs().RemoveAll(k.dir(n))); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		k.set(s, n)
+		break
+	}
+	h, _ := k.Found()
+	k.offset = h.Clock - cfg.Now()
+	return k, nil
+}
+
+// stores returns the numbers of the stores in the directory, in order.
+func (k *Keeper) stores() ([]int, error) {
+	names, err := k.fs().List(k.cfg.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var numbers []int
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil && n > 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+func (k *Keeper) fs() vfs.FS {
+	if fs := k.cfg.Options.FS; fs != nil {
+		return fs
+	}
+	return vfs.Default
+}
+
+func (k *Keeper) dir(n int) string { return filepath.Join(k.cfg.Dir, strconv.Itoa(n)) }
+
+// Found returns what the last process has left, if anything.
+func (k *Keeper) Found() (Head, bool) {
+	if k.store == nil {
+		return Head{}, false
+	}
+	return k.store.Head()
+}
+
+// now returns the time of the disk's clock at a moment of the process's.
+func (k *Keeper) clock(now int64) int64 { return now + k.offset }
+
+// AppendIDs implements owner.Journal.
+func (k *Keeper) AppendIDs(to []byte, r *owner.Record) []byte {
+	if k.kinds[r.Kind] == None {
+		return to
+	}
+	at := len(to)
+	to = append(to, 0, 0, 0, 0)
+	to = binary.BigEndian.AppendUint64(to, uint64(k.clock(r.At)))
+	to = record.AppendIDs(to, r, r.At)
+	binary.BigEndian.PutUint32(to[at:], uint32(len(to)-at-4))
+	return to
+}
+
+// Awaited implements owner.Journal.
+func (k *Keeper) Awaited(kind owner.Kind) bool { return k.kinds[kind] == Always }
+
+// Load puts what was found into a store of objects that nobody uses yet. n is how many there
+// were.
+func (k *Keeper) Load(objects *owner.Store) (n int, err error) {
+	h, ok := k.Found()
+	if !ok {
+		return 0, nil
+	}
+	var r owner.Record
+	//guard:disk-clock h.Clock -> int64(binary.BigEndian.Uint64(b))
+	moment := func(b []byte) int64 { return k.cfg.Now() - (h.Clock - int64(binary.BigEndian.Uint64(b))) }
+	err = k.store.Objects(func(_ uint64, _, _, value []byte) error {
+		if len(value) < 8 {
+			return fmt.Errorf("%w: an object of %d bytes", ErrDamaged, len(value))
+		}
+		now := moment(value)
+		if err := record.Decode(value[8:], now, &r); err != nil {
+			return err
+		}
+		n++
+		return objects.Install(now, &r, anywhere)
+	})
+	if err != nil {
+		return n, err
+	}
+	err = k.store.Entries(h.Clock-int64(k.cfg.Window()), func(_ int64, entry []byte) error {
+		if len(entry) < 8 {
+			return fmt.Errorf("%w: an entry of %d bytes", ErrDamaged, len(entry))
+		}
+		now := moment(entry)
+		if err := record.DecodeIDs(entry[8:], now, &r); err != nil {
+			return err
+		}
+		return objects.Remember(now, &r)
+	})
+	if err != nil {
+		return n, err
+	}
+	versions := h.Versions
+	if !h.Clean {
+		versions += lostVersions
+	}
+	//guard:disk-versions versions -> 0
+	return n, objects.RaiseVersions(versions)
+}
+
+// lostVersions is more than the versions that a shard gives between two writes of them.
+const lostVersions = 1 << 30
+
+func anywhere(uint64) bool { return true }
+
+// Run keeps the objects from now on. loaded says that they are what Load put there, and that nobody has
+// changed them since; else all of them are written to a new store. It returns when a crash loses nothing
+// of what they are now.
+func (k *Keeper) Run(objects *owner.Store, loaded bool) error {
+	if err := k.start(objects, loaded); err != nil {
+		return err
+	}
+	k.work.Go(k.run)
+	k.work.Go(k.watch)
+	return nil
+}
+
+// start does the first round.
+func (k *Keeper) start(objects *owner.Store, loaded bool) error {
+	k.objects = objects
+	if loaded = loaded && k.store != nil; loaded {
+		k.begun = true
+		k.removeOthers() // that a crash has brought back
+	} else if err := k.anew(); err != nil {
+		return err
+	}
+	objects.Track(loaded)
+	return k.step(true)
+}
+
+// Close ends the rounds. clean says that nobody changes the objects any more: a last round
+// has all that they are, and the next process finds that nothing was lost. Otherwise it is
+// like the death of the process.
+func (k *Keeper) Close(clean bool) error {
+	if k.closed.Swap(true) {
+		return nil
+	}
+	k.cancel()
+	k.tell()
+	if !k.rest() {
+		return errHangs
+	}
+	if k.store == nil {
+		return nil
+	}
+	var err error
+	if clean && k.objects != nil {
+		err = k.last()
+	}
+	return errors.Join(err, k.store.Close())
+}
+
+// errHangs is the error of an end that a disk holds up.
+var errHangs = fmt.Errorf("the disk has not taken what was written to it for %s", restPatience)
+
+// rest waits until the rounds have ended, and returns false if one of them hangs.
+func (k *Keeper) rest() bool {
+	done := make(chan struct{})
+	go func() { k.work.Wait(); close(done) }()
+	timer := time.NewTimer(restPatience)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// Status is what people want to know of a Keeper.
+type Status struct {
+	Settings Settings
+	Behind   time.Duration // how old the oldest change may be that is not on disk
+	Rounds   int64         // since the start; Synced of them wrote something
+	Synced   int64
+	Written  int64 // objects, deletions and entries
+	Failures int64
+	Problem  string // "" = none
+	Store    Stats
+}
+
+// Status returns the present one.
+func (k *Keeper) Status() Status {
+	s := Status{Settings: k.cfg.Settings, Behind: max(0, time.Duration(k.cfg.Now()-k.safe.Load())),
+		Rounds: k.stats.rounds.Load(), Synced: k.stats.synced.Load(), Written: k.stats.puts.Load(), Failures: k.stats.failures.Load()}
+	if p := k.stats.problem.Load(); p != nil {
+		s.Problem = *p
+	}
+	if store := k.shown.Load(); store != nil {
+		s.Store = store.Stats()
+	}
+	return s
+}

@@ -1,0 +1,220 @@
+package disk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keystead/keystead/handoff/record"
+	"github.com/keystead/keystead/owner"
+)
+
+// anew makes an empty store beside the present one.
+func (k *Keeper) anew() error {
+	if err := k.makeDir(); err != nil {
+		return err
+	}
+	numbers, err := k.stores()
+	if err != nil {
+		return err
+	}
+	number := 1
+	if len(numbers) > 0 {
+		number = numbers[len(numbers)-1] + 1
+	}
+	s, err := Open(k.dir(number), k.cfg.Options)
+	if err != nil {
+		return fmt.Errorf("%s: %w", k.dir(number), err)
+	}
+	if k.store != nil {
+		_ = k.store.Close()
+	}
+	k.set(s, number)
+	k.begun = false
+	return nil
+}
+
+func (k *Keeper) set(s *Store, number int) {
+	k.store, k.number = s, number
+	k.shown.Store(s)
+}
+
+// makeDir makes the directory of the stores, so that it is still there after a crash.
+func (k *Keeper) makeDir() error {
+	f := k.fs()
+	if err := f.MkdirAll(k.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	parent, err := f.OpenDir(f.PathDir(k.cfg.Dir))
+	if err != nil {
+		return err
+	}
+	//guard:disk-directory-synced parent.Sync() -> nil
+	return errors.Join(parent.Sync(), parent.Close())
+}
+
+func (k *Keeper) run() {
+	every := k.cfg.Settings.Interval / 2
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-k.wake:
+		case <-tick.C:
+		}
+		if err := k.step(false); err != nil {
+			k.fail(err)
+		}
+	}
+}
+
+// step does a round: what has changed until now is on disk when it returns nil. tend has it look
+// after the rest as well, as it does now and then.
+func (k *Keeper) step(tend bool) error {
+	began := k.cfg.Now()
+	k.round++
+	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0
+	soon := int64(0)
+	if k.cfg.Settings.For(owner.KindLimit) == Interval {
+		soon = int64(k.cfg.Settings.Interval)
+	}
+	if !k.objects.Gather(k.cfg.Now, k.round, soon, k) {
+		return k.failing
+	}
+	//guard:disk-tended began-k.tended >= int64(tendEvery) -> false
+	tend = tend || began-k.tended >= int64(tendEvery)
+	if tend || k.puts > 0 {
+		if err := k.commit(tend, false); err != nil {
+			return err
+		}
+	}
+	k.stats.rounds.Add(1)
+	k.end(began)
+	return nil
+}
+
+// commit writes what is left of a round with a head, and syncs all of it.
+func (k *Keeper) commit(tend, clean bool) error {
+	now := k.cfg.Now()
+	h := k.cfg.Head()
+	was, _ := k.store.Head()
+	h.Clock, h.Round, h.Clean, h.Versions = k.clock(now), k.round, clean, was.Versions
+	if tend {
+		k.tended = now
+		h.Versions = k.objects.LastVersion()
+		k.batch.DropLog(h.Clock - int64(k.cfg.Window()+logSlack))
+	}
+	h.Durability = k.cfg.Settings.String()
+	k.batch.SetHead(h)
+	//guard:disk-synced true -> false
+	if err := k.store.Commit(k.batch, true); err != nil {
+		return err
+	}
+	if !k.begun {
+		k.begun = true
+		k.removeOthers()
+	}
+	k.stats.synced.Add(1)
+	k.stats.puts.Add(k.puts)
+	return nil
+}
+
+// removeOthers removes the stores that the present one stands for.
+func (k *Keeper) removeOthers() {
+	numbers, _ := k.stores()
+	for _, n := range numbers {
+		if n != k.number {
+			_ = k.fs().RemoveAll(k.dir(n))
+		}
+	}
+}
+
+// fail is called when a write has failed. What is on disk stays as it is; all that the
+// objects are is written anew, beside it. It returns when that is done, or at the end.
+func (k *Keeper) fail(err error) {
+	for {
+		k.stats.failures.Add(1)
+		k.refuse(fmt.Sprintf("writing to %s has failed: %v", k.cfg.Dir, err), err)
+		_ = k.store.Close()
+		timer := time.NewTimer(anewEvery)
+		select {
+		case <-k.ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		if err = k.anew(); err != nil {
+			continue
+		}
+		//guard:disk-anew false -> true
+		k.objects.Track(false)
+		if err = k.step(true); err == nil {
+			return
+		}
+		_ = k.store.Close()
+		_ = k.fs().RemoveAll(k.dir(k.number))
+	}
+}
+
+// last is the round after which the process decides nothing any more.
+func (k *Keeper) last() error {
+	if err := k.store.Err(); err != nil {
+		return err
+	}
+	k.round++
+	k.batch, k.failing = k.store.NewBatch(), nil
+	if !k.objects.Gather(k.cfg.Now, k.round, 0, k) {
+		return k.failing
+	}
+	return k.commit(true, true)
+}
+
+// Put implements owner.Gatherer.
+func (k *Keeper) Put(r *owner.Record) {
+	if k.kinds[r.Kind] == None {
+		return
+	}
+	k.buf = binary.BigEndian.AppendUint64(k.buf[:0], uint64(k.clock(r.At)))
+	if k.puts++; r.Whole || r.More {
+		k.buf = record.AppendIDs(k.buf, r, r.At)
+		k.batch.Log(k.clock(r.At), k.buf)
+		return
+	}
+	k.buf = record.AppendAt(record.Level, k.buf, r, r.At)
+	k.batch.Put(r.Hash, r.Key, r.Name, k.buf)
+	// A store that is not whole counts for nothing yet, so that its batches need not be of one
+	// moment; and all that a shard has may be more than fits one.
+	if !k.begun && k.failing == nil {
+		k.End()
+	}
+}
+
+// Delete implements owner.Gatherer.
+func (k *Keeper) Delete(hash uint64, key, name []byte) {
+	k.puts++
+	k.batch.Delete(hash, key, name)
+}
+
+// IDs implements owner.Gatherer.
+func (k *Keeper) IDs(entries []byte) {
+	for len(entries) > 0 {
+		n := binary.BigEndian.Uint32(entries)
+		entry := entries[4 : 4+n]
+		k.batch.Log(int64(binary.BigEndian.Uint64(entry)), entry)
+		entries = entries[4+n:]
+		k.puts++
+	}
+}
+
+// End implements owner.Gatherer.
+func (k *Keeper) End() bool {
+	if k.failing != nil || k.batch.Size() < maxCommit {
+		return k.failing == nil
+	}
+	k.failing = k.store.Commit(k.batch, false)
+	k.batch = k.store.NewBatch()
+	return k.failing == nil
+}

@@ -1,0 +1,214 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/handoff/disk/statefile"
+	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// diskDirectory is where the store on disk is, in the data directory.
+const diskDirectory = "disk"
+
+// errNotOnDisk is the error of an operation that the disk did not take in time.
+var errNotOnDisk = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: time.Second,
+	Message: "the disk of the node did not take the operation; it may have taken effect, and be lost with the process",
+	Hint:    "try again with the same request id to learn what became of it; `keystead status` shows what is wrong with the disk"}
+
+// durability returns what the settings say.
+func (c Config) durability() (disk.Settings, error) {
+	if c.DataDir == "" || c.Cluster.ID != "" {
+		return disk.Settings{Default: disk.None}, nil
+	}
+	return disk.ParseSettings(c.Durability, c.DurabilityInterval)
+}
+
+func (c Config) validateDurability() error {
+	s, err := disk.ParseSettings(c.Durability, c.DurabilityInterval)
+	switch {
+	case err != nil:
+		return err
+	case c.Durability == "":
+		return nil
+	case s.Kept() && c.DataDir == "":
+		return fmt.Errorf("--durability %s needs a disk: set --data-dir too", c.Durability)
+	case s.Kept() && c.Cluster.ID != "":
+		return fmt.Errorf("--durability %s is for a node that runs alone: one of a cluster keeps its state with its standby, and on disk at an orderly stop of all; leave it out, or choose none", c.Durability)
+	}
+	for _, k := range owner.Kinds() {
+		if s.For(k) == disk.Always && slices.Contains(c.AckOwner, k.String()+"s") {
+			return fmt.Errorf("--ack-owner %ss and --durability %s contradict each other: the first tells answers before anybody else has them", k, c.Durability)
+		}
+	}
+	return nil
+}
+
+// keeper is what keeps the store on disk; nil = nothing does.
+func (n *Node) keeper() *disk.Keeper {
+	if n.rule == nil {
+		return nil
+	}
+	return n.rule.keeper
+}
+
+// openDisk opens the store on disk of a node that keeps one.
+func (n *Node) openDisk() error {
+	s, err := n.cfg.durability()
+	if err != nil || !s.Kept() {
+		return err
+	}
+	k, err := disk.OpenKeeper(n.keeperConfig(s))
+	if err != nil {
+		return fmt.Errorf("opening the store on disk: %w", n.diskHint(err))
+	}
+	n.rule.keeper, n.cfg.Store.Journal = k, k
+	n.stops = append(n.stops, func() { _ = k.Close(false) }) // unless it was closed in order
+	return nil
+}
+
+func (n *Node) keeperConfig(s disk.Settings) disk.Config {
+	log := n.cfg.Log.With("part", "disk")
+	return disk.Config{
+		Dir: filepath.Join(n.cfg.DataDir, diskDirectory), Settings: s, Options: disk.Options{FS: n.cfg.Wires.Disk, Log: log}, Log: log,
+		Now: n.cfg.Clock.Now,
+		Window: func() time.Duration {
+			return time.Duration(cmp.Or(n.cfg.Store.RequestIDs.Window, owner.DefaultIDWindow))
+		},
+		Head: n.head,
+	}
+}
+
+// diskHint says what to do about a store that cannot be opened.
+func (n *Node) diskHint(err error) error {
+	switch dir := filepath.Join(n.cfg.DataDir, diskDirectory); {
+	case errors.Is(err, disk.ErrNewer):
+		return fmt.Errorf("%w: start that program, or move %s away if nobody minds what is in it", err, dir)
+	case errors.Is(err, disk.ErrDamaged):
+		return fmt.Errorf("%w: restore a backup, or move %s away and start with what is lost: `keystead disk verify` says what is wrong", err, dir)
+	}
+	return err
+}
+
+// head is what the store on disk says of this process.
+func (n *Node) head() disk.Head {
+	h := disk.Head{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
+	now := n.cfg.Clock.Now()
+	if n.rule.start != math.MinInt64 {
+		h.Unknown = max(1, now-n.rule.start)
+	}
+	if left := n.rule.lostUntil - now; n.rule.lost != 0 && left > 0 {
+		h.Lost, h.LostLeft = n.rule.lost, left
+	}
+	return h
+}
+
+// resume has a node that runs alone go on from what is on disk, if that is what the process before had.
+// last is the epoch in which that served, and file its state file, if there is one.
+func (n *Node) resume(last, next uint64, now int64, file *statefile.State) (resumed bool, err error) {
+	k := n.rule.keeper
+	h, found := k.Found()
+	served, err := readEpochFile(epochPath(n.cfg.DataDir))
+	if err != nil {
+		return false, err
+	}
+	//guard:disk-of-before h.Epoch >= last -> true
+	if !found || file != nil || !(served.Disk || h.Epoch >= last) {
+		if found && file == nil {
+			n.cfg.Log.Error("what is on disk is not used: a process has served since that did not keep it", "epoch", h.Epoch, "served", last)
+		}
+		return false, nil
+	}
+	began := time.Now()
+	objects, err := k.Load(n.store)
+	if err != nil {
+		return false, fmt.Errorf("reading the store on disk: %w", n.diskHint(fullHint(err)))
+	}
+	n.rule.start = math.MinInt64
+	if h.Unknown > 0 {
+		n.rule.start = now - h.Unknown
+	}
+	n.rule.lost, n.rule.lostUntil = h.Lost, now+h.LostLeft
+	n.cfg.Log.Info("goes on from the store on disk", "objects", objects, "took", time.Since(began).Round(time.Millisecond), "in order", h.Clean)
+	before, err := disk.ParseSettings(h.Durability, 0)
+	//guard:disk-loss !h.Clean -> false
+	if !h.Clean && (err != nil || !before.Whole()) {
+		n.lossPartial = true
+		n.declareLoss(next, now, "what the last process answered in its last moments may be lost: it did not stop in order, and kept what it decided on disk once an interval")
+	}
+	return true, nil
+}
+
+// keepOnDisk has the store kept from now on.
+func (n *Node) keepOnDisk(resumed bool) error {
+	if err := n.rule.keeper.Run(n.store, resumed); err != nil {
+		return fmt.Errorf("writing the store on disk: %w", err)
+	}
+	return nil
+}
+
+// leaveDisk reads what an earlier process kept on disk that this one does not keep any more, and
+// removes it.
+func (n *Node) leaveDisk(last, next uint64, now int64, file *statefile.State) (resumed bool, err error) {
+	dir := filepath.Join(n.cfg.DataDir, diskDirectory)
+	if _, err := os.Stat(dir); n.cfg.DataDir == "" || errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	conf := n.keeperConfig(disk.Settings{Default: disk.None, Interval: disk.DefaultInterval})
+	if n.rule.keeper, err = disk.OpenKeeper(conf); err != nil {
+		return false, fmt.Errorf("opening the store on disk: %w", n.diskHint(err))
+	}
+	k := n.rule.keeper
+	resumed, err = n.resume(last, next, now, file)
+	n.rule.keeper = nil
+	if err = errors.Join(err, k.Close(false)); err != nil {
+		return false, err
+	}
+	return resumed, os.RemoveAll(dir)
+}
+
+// onDisk has answers wait for the disk. It implements rpc.Copies.
+type onDisk struct {
+	halt context.Context
+	k    *disk.Keeper
+}
+
+// theDisk stands for the disk among those that answers wait for.
+var theDisk = table.Holder{Node: "disk"}
+
+func (d onDisk) Replicated(hash uint64) bool { return d.k.Durable(hash) }
+
+func (d onDisk) Await(hash uint64) bool { return d.k.Await(context.Background(), hash) }
+
+func (d onDisk) Behind(hash uint64) (behind [2]table.Holder) {
+	if !d.k.Durable(hash) {
+		behind[0] = theDisk
+	}
+	return behind
+}
+
+func (d onDisk) AwaitOf(ctx context.Context, hash uint64, _ table.Holder) bool {
+	return d.k.Await(ctx, hash)
+}
+
+// diskWarning returns what the status says of a store on disk that takes nothing.
+func (n *Node) diskWarning() (problem, hint string) {
+	k := n.keeper()
+	if k == nil {
+		return "", ""
+	}
+	if p := k.Status().Problem; p != "" {
+		return "the store on disk takes nothing: " + p, "make room there, or mend the disk; operations are refused until it does, and then it goes on by itself"
+	}
+	return "", ""
+}

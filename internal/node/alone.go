@@ -35,8 +35,8 @@ func servedAlone(cfg Config) (uint64, error) {
 // neverAnothers refuses to run alone where another node has served: what it has counted
 // would be put aside by the first start under a wrong name, such as that of a new host.
 // The file of the epoch names the node; where an older program wrote that, the state
-// does, if the node was stopped in order.
-func neverAnothers(dir, id string) error {
+// does, if the node was stopped in order, or the store on disk, which is of the node disk.
+func neverAnothers(dir, id, disk string) error {
 	if dir == "" {
 		return nil
 	}
@@ -54,6 +54,8 @@ func neverAnothers(dir, id string) error {
 		return fmt.Errorf("the data directory %s holds the state of the node %q in the cluster %q: set that --cluster-id and --id, or another --data-dir", dir, h.Node, h.Cluster)
 	case found && name == "":
 		name = h.Node
+	case name == "":
+		name = disk
 	}
 	//guard:lone-directory true
 	if name == "" || name == id {

@@ -62,6 +62,15 @@ func (n *Node) keeper() *disk.Keeper {
 	return n.rule.keeper
 }
 
+// diskOf returns the node of which the store on disk is; "" = none.
+func (n *Node) diskOf() string {
+	if n.rule.keeper == nil {
+		return ""
+	}
+	h, _ := n.rule.keeper.Found()
+	return h.Node
+}
+
 // openDisk opens the store on disk of a node that keeps one.
 func (n *Node) openDisk() error {
 	s, err := n.cfg.durability()

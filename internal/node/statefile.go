@@ -109,7 +109,7 @@ func (n *Node) beginStandalone() error {
 	if err := neverInCluster(dir); err != nil {
 		return err
 	}
-	if err := neverAnothers(dir, n.cfg.ID); err != nil {
+	if err := neverAnothers(dir, n.cfg.ID, n.diskOf()); err != nil {
 		return err
 	}
 	last, next, err := n.rule.choose(dir, n.cfg.EpochFloor, n.cfg.Wires.Wall())

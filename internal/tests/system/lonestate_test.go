@@ -90,7 +90,7 @@ func TestServerDeclaresItsDeath(t *testing.T) {
 	dir := t.TempDir()
 	const lost = "the state of the last process "
 	up := func() *served {
-		return startNode(t, nil, "server", "--id", "a", "--data-dir", dir, "--max-lock-ttl", "1h")
+		return startNode(t, nil, "server", "--id", "a", "--data-dir", dir, "--durability", "none", "--max-lock-ttl", "1h")
 	}
 	declares := func(n *served, want bool) {
 		t.Helper()

@@ -27,7 +27,7 @@ func blockState(t *testing.T, dir string) (unblock func()) {
 // A node that cannot write its state when it stops says so with its exit code. A state of
 // before stays whole.
 func TestStopThatCannotKeep(t *testing.T) {
-	for name, more := range map[string][]string{"alone": nil, "cluster of one": {"--cluster-id", "c", "--bootstrap", "--raft-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0"}} {
+	for name, more := range map[string][]string{"alone": {"--durability", "none"}, "cluster of one": {"--cluster-id", "c", "--bootstrap", "--raft-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestStopThatCannotKeep(t *testing.T) {
 func TestStopTriesOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	args := []string{"--id", "a", "--data-dir", dir, "--drain-timeout", "10m"}
+	args := []string{"--id", "a", "--data-dir", dir, "--durability", "none", "--drain-timeout", "10m"}
 	n := startNode(t, nil, "server", args...)
 	succeeds(t, "counter", "add", "k", "42", "--addr", n.grpc)
 	unblock := blockState(t, dir)
@@ -80,10 +80,18 @@ func TestStopTriesOn(t *testing.T) {
 // Several signals within milliseconds are one order to stop: the state is whole after
 // each of them.
 func TestManySignalsKeepTheState(t *testing.T) {
-	t.Parallel()
+	for _, durability := range []string{"none", "interval"} {
+		t.Run(durability, func(t *testing.T) {
+			t.Parallel()
+			stopWithManySignals(t, durability)
+		})
+	}
+}
+
+func stopWithManySignals(t *testing.T, durability string) {
 	dir, want := t.TempDir(), 0
 	for i := range 20 {
-		n := startNode(t, nil, "server", "--id", "a", "--data-dir", dir)
+		n := startNode(t, nil, "server", "--id", "a", "--data-dir", dir, "--durability", durability)
 		if v := value(t, n, "k"); v != strconv.Itoa(want) {
 			t.Fatalf("the counter is %s after %d stops, and was %d", v, i, want)
 		}
@@ -97,7 +105,7 @@ func TestManySignalsKeepTheState(t *testing.T) {
 			_ = n.cmd.Process.Signal([]os.Signal{syscall.SIGTERM, syscall.SIGINT}[j%2])
 		}
 		gap.Stop()
-		if n.ends(t, 0); files(t, dir)["state"] == "" {
+		if n.ends(t, 0); durability == "none" && files(t, dir)["state"] == "" {
 			t.Fatalf("no state after stop %d: %s", i, n.err())
 		}
 	}

@@ -168,7 +168,7 @@ func (g *gate) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File
 	return g.made(f, to, err)
 }
 
-// change does something to names; what is missing already needs no removal.
+// change does something to names.
 func (g *gate) change(f func() error) error {
 	if g.reader {
 		return ErrReader
@@ -177,9 +177,6 @@ func (g *gate) change(f func() error) error {
 		return nil
 	}
 	err := f()
-	if errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	//guard:disk-rename-fails g.check(err) -> _ = err
 	g.check(err)
 	return nil
@@ -193,9 +190,18 @@ func (g *gate) Rename(from, to string) error {
 	return g.change(func() error { return g.FS.Rename(from, to) })
 }
 
+// Remove removes a file; that it is missing already is for the engine to judge.
 func (g *gate) Remove(name string) error {
 	g.forget(g.PathBase(name))
-	return g.change(func() error { return g.FS.Remove(name) })
+	var missing error
+	err := g.change(func() error {
+		err := g.FS.Remove(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			missing, err = err, nil
+		}
+		return err
+	})
+	return errors.Join(err, missing)
 }
 
 func (g *gate) RemoveAll(name string) error {

@@ -51,21 +51,21 @@ type count struct {
 
 // Stats are figures of a store since it was opened, but for those on disk.
 type Stats struct {
-	DiskBytes  int64 // on disk, with what is to be removed
-	LogBytes   int64 // on disk, in the log
-	Tables     int64
-	Debt       int64 // bytes to merge until all is in order, about
-	Given      int64 // bytes of the batches
-	ToLog      int64 // bytes written to the log
-	ToTables   int64 // bytes written to tables, first and again
-	ToOther    int64 // bytes written to manifests and the like
-	Flushes    int64
-	Merges     int64
-	Stalls     int64 // commits that waited for tables to be written
-	Memory     int64 // bytes of memtables and of the cache
-	Sublevels  int32 // tables of the first level on top of each other
-	Syncs      Syncs // of the log
-	ObjectsMax int64 // keys in the tables, with those that were overwritten since; 0 = unknown
+	DiskBytes int64 // on disk, with what is to be removed
+	LogBytes  int64 // on disk, in the log
+	Tables    int64
+	Debt      int64 // bytes to merge until all is in order, about
+	Given     int64 // bytes of the batches
+	ToLog     int64 // bytes written to the log
+	ToTables  int64 // bytes written to tables, first and again
+	ToOther   int64 // bytes written to manifests and the like
+	Flushes   int64
+	Merges    int64
+	Stalls    int64 // commits that waited for tables to be written
+	Memory    int64 // bytes of memtables and of the cache
+	Sublevels int32 // tables of the first level on top of each other
+	Syncs     Syncs // of the log
+	Keys      int64 // in tables, about: with those that a newer table has again
 }
 
 // Amplification is how many bytes were written for each that was given; 0 if none was.
@@ -91,11 +91,15 @@ func (s *Store) Stats() Stats {
 	}
 	defer s.leave()
 	m := s.db.Metrics()
-	t.DiskBytes, t.LogBytes = int64(m.DiskSpaceUsage()), int64(m.WAL.PhysicalSize)
+	t.DiskBytes, t.LogBytes = int64(m.DiskSpaceUsage()), int64(max(m.WAL.Size, m.WAL.PhysicalSize))
 	t.Debt, t.Flushes, t.Merges = int64(m.Compact.EstimatedDebt), m.Flush.Count, m.Compact.Count
 	t.Memory, t.Sublevels = int64(m.MemTable.Size)+m.BlockCache.Size, m.Levels[0].Sublevels
-	for _, l := range m.Levels {
-		t.Tables += l.TablesCount
+	levels, _ := s.db.SSTables()
+	for _, l := range levels {
+		t.Tables += int64(len(l))
+		for _, i := range l {
+			t.Keys += int64(i.TableStats.NumEntries - min(i.TableStats.NumEntries, 2*i.TableStats.NumDeletions))
+		}
 	}
 	return t
 }

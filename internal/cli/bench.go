@@ -32,11 +32,15 @@ type benchFlags struct {
 	http       bool
 	nodes      int
 	acks       bool
+	durability []string
+	dataDir    string
 }
 
 func (f *benchFlags) flags(fl *pflag.FlagSet) {
 	fl.IntVar(&f.nodes, "nodes", 0, "measure a cluster of this many nodes, 2 to 16")
 	fl.BoolVar(&f.acks, "acks", false, "with --nodes: measure what waiting for the standby costs as well")
+	fl.StringSliceVar(&f.durability, "durability", nil, "measure nodes that run alone and write to a disk as well: interval, always, or both with commas")
+	fl.StringVar(&f.dataDir, "data-dir", "", "with --durability: `DIR` on the disk to measure, for a directory that is removed again (default: that of temporary files)")
 	fl.StringVar(&f.addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
 	fl.BoolVar(&f.echo, "echo", true, "measure the bare gRPC servers as well")
 	fl.BoolVar(&f.http, "http", false, "measure limit checks over HTTP with JSON as well, against those over gRPC")
@@ -51,12 +55,8 @@ func (f *benchFlags) flags(fl *pflag.FlagSet) {
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 }
 
-func newBench(std Process) *cobra.Command {
-	var f benchFlags
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure a node, side by side with bare gRPC",
-		Long: `Measures limit checks, counter adds, cycles of locks, semaphores and registers, and ids
+// aboutBench is what --help says of bench.
+var aboutBench = `Measures limit checks, counter adds, cycles of locks, semaphores and registers, and ids
 over a grid of concurrency, in one run with two bare gRPC servers that answer constants
 of the same shape: one with grpc-go at its defaults, one with the server options and the
 codec of a node. Each is a process of its own; they take turns.
@@ -66,6 +66,12 @@ echoes run here: the ratios mean something only if the node does, too.
 
 With --http it measures limit checks over HTTP with JSON as well, by callers that do
 little more than write to a socket, and compares them with those over gRPC.
+
+With --durability it also measures nodes of their own that run alone with a data
+directory and that setting, and compares them with the one that writes nothing to a
+disk. Limits then take 10 s for each unit to come back, at all of the nodes: one that
+is full again before it could be lost is not written. What is written after a second
+falls on whoever is measured then: choose a --duration of 5 s or more.
 
 With --nodes it measures a cluster of that many nodes instead, each a process of its
 own: limit checks, one a call, by the Go client that knows the owners against the
@@ -80,15 +86,26 @@ Workloads:` + bench.About(false) + `
 
 with --nodes:` + bench.AboutCluster() + `
 
-and, only if they are named:` + bench.About(true),
+and, only if they are named:` + bench.About(true)
+
+func newBench(std Process) *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure a node, side by side with bare gRPC",
+		Long:  aboutBench,
 		Example: `  keystead bench
   keystead bench --workload check --concurrency 64 --duration 3s --rounds 5
   keystead bench --nodes 3 --acks --concurrency 64 --duration 2s --rounds 5
   keystead bench --nodes 4 --workload across,across-hold --concurrency 1,64
   keystead bench --http --workload check --concurrency 64
+  keystead bench --durability interval,always --workload check,counter,lock --concurrency 64 --duration 5s --echo=false
   keystead bench --json > bench.json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validateDurability(); err != nil {
+				return err
+			}
 			if f.nodes != 0 {
 				if !cmd.Flags().Changed("workload") {
 					f.Workloads = nil
@@ -112,13 +129,24 @@ and, only if they are named:` + bench.About(true),
 	return cmd
 }
 
-func runBench(ctx context.Context, std Process, f *benchFlags) error {
-	cfg, addr := f.Config, f.addr
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent) // the client should not be what is measured
+// validateDurability returns what of the settings about disks makes no sense.
+func (f *benchFlags) validateDurability() error {
+	for _, d := range f.durability {
+		if !slices.Contains(bench.Durabilities, d) {
+			return usageError{fmt.Errorf("--durability %q: choose from %s; a node that writes nothing is measured in any case", d, strings.Join(bench.Durabilities, ", "))}
+		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	switch {
+	case len(f.durability) == 0 && f.dataDir != "":
+		return usageError{errors.New("--data-dir is for nodes that write to a disk: choose --durability, too")}
+	case len(f.durability) != 0 && (f.nodes != 0 || f.addr != ""):
+		return usageError{errors.New("--durability measures nodes that bench starts and that run alone: leave out --addr and --nodes")}
+	}
+	return nil
+}
+
+// targets returns the names of what takes turns.
+func (f *benchFlags) targets() []string {
 	want := []string{bench.Keystead}
 	if f.echo {
 		want = append(want, bench.Echo, bench.TunedEcho)
@@ -126,6 +154,23 @@ func runBench(ctx context.Context, std Process, f *benchFlags) error {
 	if f.http {
 		want = append(want, bench.HTTP)
 	}
+	for _, d := range bench.Durabilities {
+		if slices.Contains(f.durability, d) {
+			want = append(want, d)
+		}
+	}
+	return want
+}
+
+func runBench(ctx context.Context, std Process, f *benchFlags) error {
+	cfg, addr := f.Config, f.addr
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent) // the client should not be what is measured
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	want := f.targets()
+	cfg.SlowRefill = len(f.durability) != 0
 	for _, name := range want {
 		cfg.Targets = append(cfg.Targets, bench.Target{Name: name, Addr: addr})
 	}
@@ -137,7 +182,7 @@ func runBench(ctx context.Context, std Process, f *benchFlags) error {
 		if name == bench.HTTP {
 			cfg.Targets[i].Addr = web
 		} else if name != bench.Keystead || addr == "" {
-			child, err := startChild(ctx, name, f.http && name == bench.Keystead)
+			child, err := startChild(ctx, name, serveFlags{http: f.http && name == bench.Keystead, dataDir: f.dataDir})
 			if err != nil {
 				return err
 			}
@@ -172,10 +217,10 @@ func runBench(ctx context.Context, std Process, f *benchFlags) error {
 
 func writeBench(out io.Writer, results []bench.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "workload\tcallers\tserver\titems/s\tp50\tp99\tp99.9\t÷ echo\t÷ tuned\t÷ gRPC\terrors\t")
+	fmt.Fprintln(w, "workload\tcallers\tserver\titems/s\tp50\tp99\tp99.9\t÷ echo\t÷ tuned\t÷ gRPC\t÷ none\terrors\t")
 	for _, r := range results {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Workload, r.Concurrency, r.Target,
-			thousands(r.ItemsPerSec), micros(r.P50), micros(r.P99), micros(r.P999), ratioText(r.PerEcho), ratioText(r.PerTunedEcho), ratioText(r.PerGRPC), r.Errors)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Workload, r.Concurrency, r.Target,
+			thousands(r.ItemsPerSec), micros(r.P50), micros(r.P99), micros(r.P999), ratioText(r.PerEcho), ratioText(r.PerTunedEcho), ratioText(r.PerGRPC), ratioText(r.PerNone), r.Errors)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -202,6 +247,9 @@ func benchLegend(results []bench.Result) string {
 	if has(func(r bench.Result) float64 { return r.PerGRPC }) {
 		text += "÷ gRPC: items/s over HTTP with JSON, divided by those over gRPC.\n"
 	}
+	if has(func(r bench.Result) float64 { return r.PerNone }) {
+		text += "÷ none: items/s of a node that writes to a disk, divided by those of one that does not.\n"
+	}
 	if text != "" {
 		text = "\n" + text
 	}
@@ -226,18 +274,24 @@ func thousands(v float64) string {
 	return s
 }
 
+// serveFlags are those of bench serve.
+type serveFlags struct {
+	http    bool   // serve HTTP as well, and print where on a second line
+	dataDir string // where a node that writes to a disk makes its directory; "" = that of temporary files
+}
+
 // newBenchServe returns what bench runs its servers as. It stops when its standard
 // input is closed, that is, when bench ends in whatever way.
 func newBenchServe(std Process) *cobra.Command {
-	overHTTP := false
+	var f serveFlags
 	cmd := &cobra.Command{
 		Use:    "serve TARGET",
 		Hidden: true,
 		Args:   exactArgs("TARGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch args[0] {
-			case bench.Keystead:
-				return serveUntilClosed(cmd.Context(), std, overHTTP)
+			case bench.Keystead, bench.Interval, bench.Always:
+				return serveUntilClosed(cmd.Context(), std, args[0], f)
 			case bench.Echo, bench.TunedEcho:
 			default:
 				return usageError{fmt.Errorf("there is no server %q", args[0])}
@@ -261,21 +315,30 @@ func newBenchServe(std Process) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&overHTTP, "http", false, "serve HTTP as well, and print where on a second line")
+	cmd.Flags().BoolVar(&f.http, "http", false, "serve HTTP as well, and print where on a second line")
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "directory for that of a node that writes to a disk")
 	return cmd
 }
 
-// serveUntilClosed runs a node of its own on loopback until standard input is
-// closed.
-func serveUntilClosed(ctx context.Context, std Process, overHTTP bool) error {
-	dir, err := os.MkdirTemp("", "keystead-bench-")
+// serveUntilClosed runs a node of its own on loopback, prints its address, and serves until standard
+// input is closed.
+func serveUntilClosed(ctx context.Context, std Process, target string, serve serveFlags) error {
+	dir, err := os.MkdirTemp(serve.dataDir, "keystead-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	rlsConfig := filepath.Join(dir, "bench.yaml")
-	if err := os.WriteFile(rlsConfig, []byte(bench.EnvoyConfig), 0o600); err != nil {
+	f := nodeFlags{logLevel: "error", logFormat: "text"}
+	f.RLS.Path = filepath.Join(dir, "bench.yaml")
+	if err := os.WriteFile(f.RLS.Path, []byte(bench.EnvoyConfig), 0o600); err != nil {
 		return err
+	}
+	f.ID, f.GRPCAddr, f.StopGrace, f.announceReady = "private", "127.0.0.1:0", time.Second, announceAddr
+	if serve.http {
+		f.HTTPAddr = "127.0.0.1:0"
+	}
+	if slices.Contains(bench.Durabilities, target) {
+		f.DataDir, f.Durability = filepath.Join(dir, "data"), target
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -283,11 +346,7 @@ func serveUntilClosed(ctx context.Context, std Process, overHTTP bool) error {
 		_, _ = io.Copy(io.Discard, std.In)
 		cancel()
 	}()
-	httpAddr := ""
-	if overHTTP {
-		httpAddr = "127.0.0.1:0"
-	}
-	return privateNode(ctx, std, rlsConfig, httpAddr)
+	return f.run(ctx, std)
 }
 
 // child is a server process that ends when its standard input is closed.
@@ -298,13 +357,13 @@ type child struct {
 	http string // "" = it has none
 }
 
-func startChild(ctx context.Context, target string, overHTTP bool) (*child, error) {
+func startChild(ctx context.Context, target string, f serveFlags) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"bench", "serve", target}
-	if overHTTP {
+	args := []string{"bench", "serve", target, "--data-dir", f.dataDir}
+	if f.http {
 		args = append(args, "--http")
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
@@ -324,7 +383,7 @@ func startChild(ctx context.Context, target string, overHTTP bool) (*child, erro
 	lines := bufio.NewReader(out)
 	line, err := lines.ReadString('\n')
 	c.addr = strings.TrimSpace(line)
-	if err == nil && overHTTP {
+	if err == nil && f.http {
 		line, err = lines.ReadString('\n')
 		c.http = strings.TrimSpace(line)
 	}

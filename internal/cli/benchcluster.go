@@ -36,7 +36,7 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if c.Measures("check") {
-		alone, err := startChild(ctx, bench.Keystead, false)
+		alone, err := startChild(ctx, bench.Keystead, serveFlags{})
 		if err != nil {
 			return err
 		}

@@ -43,6 +43,7 @@ func TestBenchLegend(t *testing.T) {
 		has, lack string
 	}{
 		{bench.Result{PerEcho: 0.8, PerTunedEcho: 0.7}, "÷ echo, ÷ tuned: ", "÷ gRPC: "},
+		{bench.Result{PerNone: 0.9}, "÷ none: ", "÷ gRPC: "},
 		{bench.Result{PerGRPC: 0.5}, "÷ gRPC: ", "÷ echo"},
 	} {
 		var out strings.Builder

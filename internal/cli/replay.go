@@ -154,7 +154,7 @@ func (f *replayFlags) run(ctx context.Context, std Process, path string) (err er
 func (f *replayFlags) connect(ctx context.Context) (leave func(), err error) {
 	stop := func() {}
 	if f.local {
-		node, err := startChild(ctx, bench.Keystead, false)
+		node, err := startChild(ctx, bench.Keystead, serveFlags{})
 		if err != nil {
 			return nil, err
 		}
@@ -348,15 +348,4 @@ func (f *replayFlags) finish(std Process, path string, report *replay.Report, er
 		return exitCode(exitError)
 	}
 	return nil
-}
-
-// privateNode runs a node of its own on a free port of loopback, prints its
-// address, and serves until ctx ends. rlsConfig is the --rls-config of the node, httpAddr
-// its --http-addr.
-func privateNode(ctx context.Context, std Process, rlsConfig, httpAddr string) error {
-	f := nodeFlags{logLevel: "error", logFormat: "text"}
-	f.ID, f.GRPCAddr, f.HTTPAddr = "private", "127.0.0.1:0", httpAddr
-	f.StopGrace, f.RLS.Path = time.Second, rlsConfig
-	f.announceReady = announceAddr
-	return f.run(ctx, std)
 }

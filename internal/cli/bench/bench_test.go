@@ -179,6 +179,28 @@ func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 	}
 }
 
+// Nodes that write to a disk are measured against the one that does not, by limits that do not refill meanwhile.
+func TestDurabilitiesAreMeasuredBesideNone(t *testing.T) {
+	targets := echoes(t)
+	cfg := small([]Target{targets[0], {Interval, targets[2].Addr}, {Always, targets[1].Addr}})
+	cfg.Workloads, cfg.SlowRefill = []string{"check", "counter"}, true
+	results, err := Run(context.Background(), cfg)
+	if err != nil || len(results) != 6 {
+		t.Fatal(len(results), err)
+	}
+	for _, r := range results {
+		if (r.PerNone > 0) != (r.Target != Keystead) || r.PerEcho != 0 || r.Errors != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	for _, slow := range []bool{false, true} {
+		w := newWorker(nil, "", []string{"k"}, &Config{SlowRefill: slow}, 0)
+		if each := time.Duration(w.check().PeriodNs / int64(w.check().Limit)); (each > time.Second) != slow {
+			t.Errorf("slow %v: a unit is back after %s", slow, each)
+		}
+	}
+}
+
 // Over HTTP, only workloads that have that form are measured, and against gRPC.
 func TestHTTPIsMeasuredBesideGRPC(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

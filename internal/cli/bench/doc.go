@@ -12,6 +12,10 @@
 // changes from round to round, so that whatever else the machine does falls on
 // all of them. A ratio is the median of the rounds' ratios.
 //
+// Nodes that run alone and write what they decide to a disk are compared with the node, which does
+// not. Limits of checks then refill slowly at all of them: what is full again before it could be lost
+// is not written.
+//
 // A cluster is measured when it uses the formats that its nodes know, as one in production
 // does: that begins ten seconds after the last node has come.
 //

@@ -23,7 +23,14 @@ const (
 	Echo      = "echo"
 	TunedEcho = "tuned-echo"
 	HTTP      = "http" // the node, over HTTP with JSON: only workloads that have that form
+
+	// Nodes that run alone with a directory for their data, and this --durability.
+	Interval = "interval"
+	Always   = "always"
 )
+
+// Durabilities are the targets that are compared with the node, which keeps nothing on disk.
+var Durabilities = []string{Interval, Always}
 
 // Target is a server to measure.
 type Target struct {
@@ -42,6 +49,9 @@ type Config struct {
 	Keys        int           // distinct keys
 	Conns       int           // connections to each target
 	RequestIDs  bool          // send a request id with each operation
+	// SlowRefill has limits of checks refill by one in 10 s, not in 1 µs: what is full again within the
+	// interval costs a disk nothing.
+	SlowRefill bool
 	// Progress is called before each measurement. It may be nil.
 	Progress func(done, total int, what string)
 }
@@ -118,6 +128,8 @@ type Result struct {
 	PerTunedEcho float64 `json:"per_tuned_echo,omitempty"`
 	// PerGRPC is the ratio of the node over HTTP to the node over gRPC, likewise.
 	PerGRPC float64 `json:"per_grpc,omitempty"`
+	// PerNone is the ratio of a node with a disk to the node without, likewise.
+	PerNone float64 `json:"per_none,omitempty"`
 }
 
 // measurement is one target for one Duration.
@@ -291,6 +303,9 @@ func summarize(workload string, n int, target string, rounds map[string][]measur
 	}
 	if target == HTTP {
 		r.PerGRPC = ratio(rounds, target, Keystead)
+	}
+	if slices.Contains(Durabilities, target) {
+		r.PerNone = ratio(rounds, target, Keystead)
 	}
 	return r
 }

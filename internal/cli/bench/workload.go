@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -53,7 +54,11 @@ func (w *worker) requestID() *commonpb.RequestId {
 }
 
 func (w *worker) check() *limitpb.CheckRequest {
-	return &limitpb.CheckRequest{Key: w.key(), Name: "bench-limit", Limit: 1_000_000, PeriodNs: 1_000_000_000, RequestId: w.requestID()}
+	period := time.Second
+	if w.cfg.SlowRefill {
+		period = 10_000_000 * time.Second
+	}
+	return &limitpb.CheckRequest{Key: w.key(), Name: "bench-limit", Limit: 1_000_000, PeriodNs: int64(period), RequestId: w.requestID()}
 }
 
 func (w *worker) checks() []*limitpb.CheckRequest {

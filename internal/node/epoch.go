@@ -164,11 +164,7 @@ func writeDurably(path string, data []byte) error {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncDir(filepath.Dir(path))
 }
 
 // Admit implements owner.Rule: a lone node owns every key.

@@ -40,7 +40,9 @@ const openWait = time.Second
 const Directory = "raft"
 
 // OpenStorage opens or makes the storage in a directory. Every entry is on disk
-// (fsync) before it counts.
+// (fsync) before it counts, and so are the names of the files that have it: neither bbolt
+// nor the store of snapshots syncs the directories in which it makes them. The name of the
+// directory itself is the caller's.
 func OpenStorage(dir string) (*Storage, error) {
 	dir = filepath.Join(dir, Directory)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -57,7 +59,10 @@ func OpenStorage(dir string) (*Storage, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the snapshots in %s: %w", dir, err), db.Close())
 	}
-	return &Storage{Logs: db, Stable: db, Snapshots: snaps, close: db.Close, dir: dir}, nil
+	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
+		return nil, errors.Join(fmt.Errorf("keeping the names of the log in %s: %w", dir, err), db.Close())
+	}
+	return &Storage{Logs: db, Stable: db, Snapshots: namedSnapshots{snaps, dir}, close: db.Close, dir: dir}, nil
 }
 
 // cannotOpen says what to do about a log that cannot be opened.

@@ -33,6 +33,9 @@ type Config struct {
 	// Disks gives each node a disk of its own, which can be filled and made to hang.
 	// It needs root.
 	Disks bool
+	// DataDir says where a node of a name keeps what it has. Default: a directory of its
+	// name in Dir. Not with Disks.
+	DataDir func(id string) string
 }
 
 const (

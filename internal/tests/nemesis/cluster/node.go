@@ -49,6 +49,9 @@ func (c *Cluster) newNode() (_ *Node, err error) {
 	i := len(c.nodes)
 	n := &Node{c: c, Index: i, ID: fmt.Sprint("n", i+1)}
 	n.disk = filepath.Join(c.cfg.Dir, n.ID)
+	if c.cfg.DataDir != nil {
+		n.disk = c.cfg.DataDir(n.ID)
+	}
 	if c.cfg.Disks {
 		if n.own, err = newDisk(n.disk+".img", n.disk); err != nil {
 			return nil, err
@@ -135,6 +138,9 @@ func (n *Node) Start() error {
 	})
 	return nil
 }
+
+// Addr returns host:port at which clients reach the node.
+func (n *Node) Addr() string { return n.grpc }
 
 // Runs reports whether the node has a process, be it a stopped one.
 func (n *Node) Runs() bool {

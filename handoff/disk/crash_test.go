@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -189,5 +190,48 @@ func TestCrashes(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
+	}
+}
+
+// TestMarkers: before a marker is made, what it names is in the directory for good; and so is the new one
+// before the old one goes.
+func TestMarkers(t *testing.T) {
+	var mu sync.Mutex // guards what follows
+	var unsettled []string
+	made, gone := 0, 0
+	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		name := op.Path[strings.LastIndexByte(op.Path, '/')+1:]
+		marker := strings.HasPrefix(name, "marker.")
+		switch {
+		case op.Kind == errorfs.OpFileSync && op.Path == "d":
+			unsettled = nil
+		case op.Kind == errorfs.OpCreate && marker:
+			if made++; slices.ContainsFunc(unsettled, func(n string) bool { return strings.HasSuffix(name, n) }) {
+				t.Errorf("%s is made, and may be there without what it names", name)
+			}
+			unsettled = append(unsettled, name)
+		case op.Kind == errorfs.OpCreate:
+			unsettled = append(unsettled, name)
+		case op.Kind == errorfs.OpRemove && marker:
+			kind := "marker." + strings.Split(name, ".")[1] + "."
+			if gone++; slices.ContainsFunc(unsettled, func(n string) bool { return strings.HasPrefix(n, kind) }) {
+				t.Errorf("%s is removed, and the one that takes its place may be missing", name)
+			}
+		}
+		return nil
+	})
+	s, w := begun(t, errorfs.Wrap(vfs.NewMem(), inject), newWork(1)), newWork(2)
+	for range 50 {
+		b := s.NewBatch()
+		w.next(b)
+		mustCommit(t, s, b, false)
+	}
+	mustClose(t, s)
+	mu.Lock()
+	defer mu.Unlock()
+	if made < 10 || gone < 10 {
+		t.Errorf("%d markers are made, %d removed", made, gone)
 	}
 }

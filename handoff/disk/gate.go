@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -141,8 +142,26 @@ func (g *gate) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if g.shut() {
 		return &nothing{name: g.PathBase(name)}, nil
 	}
+	//guard:disk-marker-last g.settle(name) -> error(nil)
+	if err := g.settle(name); !g.check(err) {
+		return &nothing{name: g.PathBase(name)}, nil
+	}
 	f, err := g.FS.Create(name, c)
 	return g.made(f, name, err)
+}
+
+// settle syncs the directory before a marker comes or goes: a marker names a file, which has to be
+// in the directory first, and takes the place of another marker, which has to go last. The engine
+// leaves both to the order in which a file system happens to write.
+func (g *gate) settle(name string) error {
+	if !strings.HasPrefix(g.PathBase(name), "marker.") || g.shut() {
+		return nil
+	}
+	d, err := g.FS.OpenDir(g.PathDir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func (g *gate) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
@@ -195,6 +214,10 @@ func (g *gate) Remove(name string) error {
 	g.forget(g.PathBase(name))
 	var missing error
 	err := g.change(func() error {
+		//guard:disk-marker-first g.settle(name) -> error(nil)
+		if err := g.settle(name); err != nil {
+			return err
+		}
 		err := g.FS.Remove(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			missing, err = err, nil

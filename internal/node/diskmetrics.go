@@ -50,18 +50,19 @@ func (n *Node) logWarning() (problem, hint string) {
 
 // keeperCollector shows Prometheus the store on disk.
 type keeperCollector struct {
-	n                                              *Node
-	behind, taking, bytes, debt, written, failures *prometheus.Desc
-	rounds, given, moved, syncs, ungathered        *prometheus.Desc
+	n                                                        *Node
+	behind, interval, taking, bytes, debt, written, failures *prometheus.Desc
+	rounds, given, moved, syncs, ungathered                  *prometheus.Desc
 }
 
 func newKeeperCollector(n *Node) *keeperCollector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("keystead_disk_"+name, help, labels, nil)
+		return prometheus.NewDesc("keystead_disk_store_"+name, help, labels, nil)
 	}
 	return &keeperCollector{
 		n:          n,
 		behind:     desc("behind_seconds", "How old a change may be that is not in the store on disk."),
+		interval:   desc("interval_seconds", "The durability interval: what was answered within it may be lost with the process."),
 		taking:     desc("taking", "1 if the store on disk takes what is decided, 0 if operations are refused because it does not."),
 		bytes:      desc("bytes", "Bytes of the store on disk."),
 		debt:       desc("debt_bytes", "Bytes of the store that have to be merged until all is in order, about."),
@@ -77,7 +78,7 @@ func newKeeperCollector(n *Node) *keeperCollector {
 
 // Describe implements prometheus.Collector.
 func (m *keeperCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.behind, m.taking, m.bytes, m.debt, m.written, m.failures, m.rounds, m.given, m.moved, m.syncs, m.ungathered} {
+	for _, d := range []*prometheus.Desc{m.behind, m.interval, m.taking, m.bytes, m.debt, m.written, m.failures, m.rounds, m.given, m.moved, m.syncs, m.ungathered} {
 		ch <- d
 	}
 }
@@ -98,6 +99,7 @@ func (m *keeperCollector) Collect(ch chan<- prometheus.Metric) {
 		taking = 0
 	}
 	gauge(m.behind, st.Behind.Seconds())
+	gauge(m.interval, st.Settings.Interval.Seconds())
 	gauge(m.taking, taking)
 	gauge(m.bytes, float64(st.Store.DiskBytes))
 	gauge(m.debt, float64(st.Store.Debt))

@@ -32,7 +32,14 @@ type Journal interface {
 	AppendIDs(to []byte, r *Record) []byte
 	// Awaited reports whether answers about an object of this kind wait until what they tell is on disk.
 	Awaited(kind Kind) bool
+	// Crowded says that so much of a shard has changed that a Gather ought to come soon: it holds
+	// the shard as long as it puts that.
+	Crowded()
 }
+
+// crowdedList is how many objects of a shard have changed when it is crowded: a Gather takes
+// about two milliseconds for them.
+const crowdedList = 4096
 
 // tracked is what has changed of a shard since the last Gather.
 type tracked struct {
@@ -86,7 +93,9 @@ func (sh *shard) noteChangeLocked(slot uint32, hash uint64) {
 func (sh *shard) trackLocked(slot uint32, e *entry, hash uint64) {
 	if e.bits&isChanged == 0 {
 		e.bits |= isChanged
-		sh.track.changes = append(sh.track.changes, slot)
+		if sh.track.changes = append(sh.track.changes, slot); len(sh.track.changes)%crowdedList == 0 {
+			sh.store.cfg.Journal.Crowded()
+		}
 	}
 	if sh.store.cfg.Journal.Awaited(e.kind) {
 		//guard:disk-mark

@@ -103,12 +103,8 @@ func (k *Keeper) Await(ctx context.Context, hash uint64) bool {
 			return true
 		case k.refusing.Load() != nil || k.closed.Load():
 			return false
-		case waits:
-			select {
-			case k.wake <- struct{}{}:
-			default:
-			}
 		}
+		k.nudge()
 		select {
 		case <-ended:
 		case <-ctx.Done():

@@ -180,6 +180,17 @@ func (k *Keeper) AppendIDs(to []byte, r *owner.Record) []byte {
 // Awaited implements owner.Journal.
 func (k *Keeper) Awaited(kind owner.Kind) bool { return k.kinds[kind] == Always }
 
+// Crowded implements owner.Journal.
+func (k *Keeper) Crowded() { k.nudge() }
+
+// nudge asks for a round.
+func (k *Keeper) nudge() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
 // Load puts what was found into a store of objects that nobody uses yet. n is how many there
 // were.
 func (k *Keeper) Load(objects *owner.Store) (n int, err error) {

@@ -443,6 +443,19 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestMuchChanges: a round is asked for when so much has changed that it would hold a shard for long.
+func TestMuchChanges(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "interval")
+	for i := 0; len(l.k.wake) == 0; i++ {
+		if i == 100_000 {
+			t.Fatal("none is")
+		}
+		if _, err := l.objs.Add(l.at, owner.Ref{Key: fmt.Sprint(i), Name: "c"}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestTooMuchWaits: nothing is let in as long as too much waits for a round.
 func TestTooMuchWaits(t *testing.T) {
 	l := begin(t, vfs.NewCrashableMem(), 5, "interval")

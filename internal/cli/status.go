@@ -242,6 +242,7 @@ type overview struct {
 	Version         string           `json:"version"`
 	Level           uint32           `json:"level"`       // that the cluster uses
 	LevelKnown      uint32           `json:"level_known"` // that the program of the node knows
+	Disk            *statusDisk      `json:"disk,omitempty"`
 	GRPCAddr        string           `json:"grpc_addr"`
 	RaftAddr        string           `json:"raft_addr"`
 	GossipAddr      string           `json:"gossip_addr"`
@@ -267,7 +268,7 @@ func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberSta
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, Level: st.Level, LevelKnown: st.LevelKnown, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
-		Policies: st.PolicyVersion, Copies: copiesJSON(st.Copies), Members: membersJSON(members),
+		Policies: st.PolicyVersion, Disk: diskJSON(st.Disk), Copies: copiesJSON(st.Copies), Members: membersJSON(members),
 	}
 	if o.Voters == nil {
 		o.Voters = []string{}
@@ -325,6 +326,9 @@ func (o *overview) print(out io.Writer, addr string, on canvas) error {
 	}
 	if o.Policies > 0 {
 		line("Policies", plain, fmt.Sprintf("version %d", o.Policies))
+	}
+	if o.Disk != nil {
+		line("Disk", toneIf(!o.Disk.Taking, bad), o.Disk.String())
 	}
 	line("API", plain, cmp.Or(o.GRPCAddr, addr))
 	if !o.alone() {

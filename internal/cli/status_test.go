@@ -369,3 +369,23 @@ agent  -       alive   -      0.0%   -     -        -                 -        -
 		t.Errorf("nobody: %s", text)
 	}
 }
+
+// TestStatusDisk: a node that keeps a store on disk says so, and one that keeps none does not.
+func TestStatusDisk(t *testing.T) {
+	for _, tc := range []struct {
+		disk *clusterpb.Disk
+		want string
+	}{
+		{&clusterpb.Disk{Durability: "interval,counter=always", IntervalNs: 1e9, BehindNs: 52e7, Bytes: 3 << 20, Taking: true}, "Disk     interval,counter=always, 3 MiB, at most 520ms behind\n"},
+		{&clusterpb.Disk{Durability: "always", IntervalNs: 1e9, BehindNs: 9e9, Bytes: 999}, "Disk     always, 999 B, at most 9s behind: it takes nothing\n"},
+		{nil, ""},
+	} {
+		var b strings.Builder
+		if err := newOverview(&clusterpb.GetStatusResponse{Id: "n1", Disk: tc.disk}, nil, 0).print(&b, "a", canvas{}); err != nil {
+			t.Fatal(err)
+		}
+		if is := strings.Contains(b.String(), "Disk "); is != (tc.want != "") || !strings.Contains(b.String(), tc.want) {
+			t.Errorf("%s", b.String())
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/keystead/keystead/handoff/disk/statefile"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -187,10 +188,7 @@ func (n *Node) leaveDisk(last, next uint64, now int64, file *statefile.State) (r
 }
 
 // onDisk has answers wait for the disk. It implements rpc.Copies.
-type onDisk struct {
-	halt context.Context
-	k    *disk.Keeper
-}
+type onDisk struct{ k *disk.Keeper }
 
 // theDisk stands for the disk among those that answers wait for.
 var theDisk = table.Holder{Node: "disk"}
@@ -208,6 +206,13 @@ func (d onDisk) Behind(hash uint64) (behind [2]table.Holder) {
 
 func (d onDisk) AwaitOf(ctx context.Context, hash uint64, _ table.Holder) bool {
 	return d.k.Await(ctx, hash)
+}
+
+// disk tells of the store on disk.
+func (n *Node) disk() *clusterpb.Disk {
+	st := n.keeper().Status()
+	return &clusterpb.Disk{Durability: st.Settings.String(), IntervalNs: int64(st.Settings.Interval), BehindNs: int64(st.Behind),
+		Bytes: st.Store.DiskBytes, Taking: st.Problem == ""}
 }
 
 // diskWarning returns what the status says of a store on disk that takes nothing.

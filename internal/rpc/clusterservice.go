@@ -156,6 +156,9 @@ func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clus
 			r.Warnings = append(r.Warnings, &clusterpb.Warning{Problem: w.Problem, Hint: w.Hint})
 		}
 	}
+	if c.s.cfg.Disk != nil {
+		r.Disk = c.s.cfg.Disk()
+	}
 	r.Copies = st.Copies
 	if !st.Started.IsZero() {
 		r.UptimeNs = int64(time.Since(st.Started))

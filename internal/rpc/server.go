@@ -73,6 +73,8 @@ type Config struct {
 	Cluster Cluster
 	// Copies are what answers wait for. nil = nothing.
 	Copies Copies
+	// Disk tells of the store on disk; nil = there is none.
+	Disk func() *clusterpb.Disk
 	// Untold is the error of an operation that may have taken effect, and that Copies gave up to
 	// wait for. Default: that of a node which lost its lease.
 	Untold *failure.Error

@@ -1726,6 +1726,8 @@ type GetStatusResponse struct {
 	RecoveringNs int64 `protobuf:"varint,29,opt,name=recovering_ns,json=recoveringNs,proto3" json:"recovering_ns,omitempty"`
 	// Version of the policies that this node goes by; 0 = there are none.
 	PolicyVersion uint64 `protobuf:"varint,30,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// The store on disk of this node; absent if it keeps none.
+	Disk          *Disk `protobuf:"bytes,31,opt,name=disk,proto3" json:"disk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1970,6 +1972,96 @@ func (x *GetStatusResponse) GetPolicyVersion() uint64 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetDisk() *Disk {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+// Disk is a store on disk of what a node decides.
+type Disk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is on disk when an answer leaves: "interval" or "always", and the kinds of objects
+	// that differ behind it, as in "interval,counter=always".
+	Durability string `protobuf:"bytes,1,opt,name=durability,proto3" json:"durability,omitempty"`
+	// How old what is not on disk may be under "interval", in nanoseconds.
+	IntervalNs int64 `protobuf:"varint,2,opt,name=interval_ns,json=intervalNs,proto3" json:"interval_ns,omitempty"`
+	// How old the oldest change may be that is not on disk now, in nanoseconds.
+	BehindNs int64 `protobuf:"varint,3,opt,name=behind_ns,json=behindNs,proto3" json:"behind_ns,omitempty"`
+	// Bytes of the store.
+	Bytes int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Whether it takes what is decided; if not, operations are refused, and a warning says why.
+	Taking        bool `protobuf:"varint,5,opt,name=taking,proto3" json:"taking,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Disk) Reset() {
+	*x = Disk{}
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Disk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Disk) ProtoMessage() {}
+
+func (x *Disk) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Disk.ProtoReflect.Descriptor instead.
+func (*Disk) Descriptor() ([]byte, []int) {
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Disk) GetDurability() string {
+	if x != nil {
+		return x.Durability
+	}
+	return ""
+}
+
+func (x *Disk) GetIntervalNs() int64 {
+	if x != nil {
+		return x.IntervalNs
+	}
+	return 0
+}
+
+func (x *Disk) GetBehindNs() int64 {
+	if x != nil {
+		return x.BehindNs
+	}
+	return 0
+}
+
+func (x *Disk) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Disk) GetTaking() bool {
+	if x != nil {
+		return x.Taking
+	}
+	return false
+}
+
 // Warning is something that is wrong, and what to do about it.
 type Warning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1983,7 +2075,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2087,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2100,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Warning) GetProblem() string {
@@ -2049,7 +2141,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2153,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2166,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Copy) GetTo() string {
@@ -2137,7 +2229,7 @@ type ListHotRequest struct {
 
 func (x *ListHotRequest) Reset() {
 	*x = ListHotRequest{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2241,7 @@ func (x *ListHotRequest) String() string {
 func (*ListHotRequest) ProtoMessage() {}
 
 func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2254,7 @@ func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHotRequest.ProtoReflect.Descriptor instead.
 func (*ListHotRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListHotRequest) GetMaxKeys() uint32 {
@@ -2205,7 +2297,7 @@ type ListHotResponse struct {
 
 func (x *ListHotResponse) Reset() {
 	*x = ListHotResponse{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2309,7 @@ func (x *ListHotResponse) String() string {
 func (*ListHotResponse) ProtoMessage() {}
 
 func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2322,7 @@ func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHotResponse.ProtoReflect.Descriptor instead.
 func (*ListHotResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListHotResponse) GetId() string {
@@ -2322,7 +2414,7 @@ type HotPolicy struct {
 
 func (x *HotPolicy) Reset() {
 	*x = HotPolicy{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2426,7 @@ func (x *HotPolicy) String() string {
 func (*HotPolicy) ProtoMessage() {}
 
 func (x *HotPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2439,7 @@ func (x *HotPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotPolicy.ProtoReflect.Descriptor instead.
 func (*HotPolicy) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HotPolicy) GetFloor() float64 {
@@ -2408,7 +2500,7 @@ type HotKey struct {
 
 func (x *HotKey) Reset() {
 	*x = HotKey{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2512,7 @@ func (x *HotKey) String() string {
 func (*HotKey) ProtoMessage() {}
 
 func (x *HotKey) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2525,7 @@ func (x *HotKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotKey.ProtoReflect.Descriptor instead.
 func (*HotKey) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HotKey) GetKey() string {
@@ -2616,7 +2708,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\x122\n" +
 	"\x06splits\x18\a \x03(\v2\x1a.keystead.cluster.v1.SplitR\x06splits\x12\x16\n" +
 	"\x06merged\x18\b \x03(\x04R\x06merged\"\x12\n" +
-	"\x10GetStatusRequest\"\xd1\a\n" +
+	"\x10GetStatusRequest\"\x80\b\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2652,7 +2744,17 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vlevel_known\x18\x1c \x01(\rR\n" +
 	"levelKnown\x12#\n" +
 	"\rrecovering_ns\x18\x1d \x01(\x03R\frecoveringNs\x12%\n" +
-	"\x0epolicy_version\x18\x1e \x01(\x04R\rpolicyVersion\"7\n" +
+	"\x0epolicy_version\x18\x1e \x01(\x04R\rpolicyVersion\x12-\n" +
+	"\x04disk\x18\x1f \x01(\v2\x19.keystead.cluster.v1.DiskR\x04disk\"\x92\x01\n" +
+	"\x04Disk\x12\x1e\n" +
+	"\n" +
+	"durability\x18\x01 \x01(\tR\n" +
+	"durability\x12\x1f\n" +
+	"\vinterval_ns\x18\x02 \x01(\x03R\n" +
+	"intervalNs\x12\x1b\n" +
+	"\tbehind_ns\x18\x03 \x01(\x03R\bbehindNs\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06taking\x18\x05 \x01(\bR\x06taking\"7\n" +
 	"\aWarning\x12\x18\n" +
 	"\aproblem\x18\x01 \x01(\tR\aproblem\x12\x12\n" +
 	"\x04hint\x18\x02 \x01(\tR\x04hint\"\xb9\x01\n" +
@@ -2741,7 +2843,7 @@ func file_keystead_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_keystead_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_keystead_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_keystead_cluster_v1_cluster_proto_goTypes = []any{
 	(SplitPhase)(0),             // 0: keystead.cluster.v1.SplitPhase
 	(Gossip)(0),                 // 1: keystead.cluster.v1.Gossip
@@ -2768,16 +2870,17 @@ var file_keystead_cluster_v1_cluster_proto_goTypes = []any{
 	(*TableChange)(nil),         // 22: keystead.cluster.v1.TableChange
 	(*GetStatusRequest)(nil),    // 23: keystead.cluster.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),   // 24: keystead.cluster.v1.GetStatusResponse
-	(*Warning)(nil),             // 25: keystead.cluster.v1.Warning
-	(*Copy)(nil),                // 26: keystead.cluster.v1.Copy
-	(*ListHotRequest)(nil),      // 27: keystead.cluster.v1.ListHotRequest
-	(*ListHotResponse)(nil),     // 28: keystead.cluster.v1.ListHotResponse
-	(*HotPolicy)(nil),           // 29: keystead.cluster.v1.HotPolicy
-	(*HotKey)(nil),              // 30: keystead.cluster.v1.HotKey
-	(v1.Kind)(0),                // 31: keystead.common.v1.Kind
+	(*Disk)(nil),                // 25: keystead.cluster.v1.Disk
+	(*Warning)(nil),             // 26: keystead.cluster.v1.Warning
+	(*Copy)(nil),                // 27: keystead.cluster.v1.Copy
+	(*ListHotRequest)(nil),      // 28: keystead.cluster.v1.ListHotRequest
+	(*ListHotResponse)(nil),     // 29: keystead.cluster.v1.ListHotResponse
+	(*HotPolicy)(nil),           // 30: keystead.cluster.v1.HotPolicy
+	(*HotKey)(nil),              // 31: keystead.cluster.v1.HotKey
+	(v1.Kind)(0),                // 32: keystead.common.v1.Kind
 }
 var file_keystead_cluster_v1_cluster_proto_depIdxs = []int32{
-	31, // 0: keystead.cluster.v1.Split.kind:type_name -> keystead.common.v1.Kind
+	32, // 0: keystead.cluster.v1.Split.kind:type_name -> keystead.common.v1.Kind
 	0,  // 1: keystead.cluster.v1.Split.phase:type_name -> keystead.cluster.v1.SplitPhase
 	5,  // 2: keystead.cluster.v1.Split.parts:type_name -> keystead.cluster.v1.SplitPart
 	3,  // 3: keystead.cluster.v1.Member.phase:type_name -> keystead.cluster.v1.Phase
@@ -2797,31 +2900,32 @@ var file_keystead_cluster_v1_cluster_proto_depIdxs = []int32{
 	7,  // 17: keystead.cluster.v1.TableChange.rows:type_name -> keystead.cluster.v1.Row
 	4,  // 18: keystead.cluster.v1.TableChange.splits:type_name -> keystead.cluster.v1.Split
 	3,  // 19: keystead.cluster.v1.GetStatusResponse.phase:type_name -> keystead.cluster.v1.Phase
-	26, // 20: keystead.cluster.v1.GetStatusResponse.copies:type_name -> keystead.cluster.v1.Copy
-	25, // 21: keystead.cluster.v1.GetStatusResponse.warnings:type_name -> keystead.cluster.v1.Warning
-	29, // 22: keystead.cluster.v1.ListHotResponse.policy:type_name -> keystead.cluster.v1.HotPolicy
-	30, // 23: keystead.cluster.v1.ListHotResponse.keys:type_name -> keystead.cluster.v1.HotKey
-	4,  // 24: keystead.cluster.v1.ListHotResponse.splits:type_name -> keystead.cluster.v1.Split
-	31, // 25: keystead.cluster.v1.HotKey.kind:type_name -> keystead.common.v1.Kind
-	9,  // 26: keystead.cluster.v1.ClusterService.GetRing:input_type -> keystead.cluster.v1.GetRingRequest
-	12, // 27: keystead.cluster.v1.ClusterService.GetTable:input_type -> keystead.cluster.v1.GetTableRequest
-	14, // 28: keystead.cluster.v1.ClusterService.ListMembers:input_type -> keystead.cluster.v1.ListMembersRequest
-	17, // 29: keystead.cluster.v1.ClusterService.GetOwners:input_type -> keystead.cluster.v1.GetOwnersRequest
-	20, // 30: keystead.cluster.v1.ClusterService.Watch:input_type -> keystead.cluster.v1.WatchRequest
-	23, // 31: keystead.cluster.v1.ClusterService.GetStatus:input_type -> keystead.cluster.v1.GetStatusRequest
-	27, // 32: keystead.cluster.v1.ClusterService.ListHot:input_type -> keystead.cluster.v1.ListHotRequest
-	10, // 33: keystead.cluster.v1.ClusterService.GetRing:output_type -> keystead.cluster.v1.GetRingResponse
-	13, // 34: keystead.cluster.v1.ClusterService.GetTable:output_type -> keystead.cluster.v1.GetTableResponse
-	15, // 35: keystead.cluster.v1.ClusterService.ListMembers:output_type -> keystead.cluster.v1.ListMembersResponse
-	18, // 36: keystead.cluster.v1.ClusterService.GetOwners:output_type -> keystead.cluster.v1.GetOwnersResponse
-	21, // 37: keystead.cluster.v1.ClusterService.Watch:output_type -> keystead.cluster.v1.WatchResponse
-	24, // 38: keystead.cluster.v1.ClusterService.GetStatus:output_type -> keystead.cluster.v1.GetStatusResponse
-	28, // 39: keystead.cluster.v1.ClusterService.ListHot:output_type -> keystead.cluster.v1.ListHotResponse
-	33, // [33:40] is the sub-list for method output_type
-	26, // [26:33] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	27, // 20: keystead.cluster.v1.GetStatusResponse.copies:type_name -> keystead.cluster.v1.Copy
+	26, // 21: keystead.cluster.v1.GetStatusResponse.warnings:type_name -> keystead.cluster.v1.Warning
+	25, // 22: keystead.cluster.v1.GetStatusResponse.disk:type_name -> keystead.cluster.v1.Disk
+	30, // 23: keystead.cluster.v1.ListHotResponse.policy:type_name -> keystead.cluster.v1.HotPolicy
+	31, // 24: keystead.cluster.v1.ListHotResponse.keys:type_name -> keystead.cluster.v1.HotKey
+	4,  // 25: keystead.cluster.v1.ListHotResponse.splits:type_name -> keystead.cluster.v1.Split
+	32, // 26: keystead.cluster.v1.HotKey.kind:type_name -> keystead.common.v1.Kind
+	9,  // 27: keystead.cluster.v1.ClusterService.GetRing:input_type -> keystead.cluster.v1.GetRingRequest
+	12, // 28: keystead.cluster.v1.ClusterService.GetTable:input_type -> keystead.cluster.v1.GetTableRequest
+	14, // 29: keystead.cluster.v1.ClusterService.ListMembers:input_type -> keystead.cluster.v1.ListMembersRequest
+	17, // 30: keystead.cluster.v1.ClusterService.GetOwners:input_type -> keystead.cluster.v1.GetOwnersRequest
+	20, // 31: keystead.cluster.v1.ClusterService.Watch:input_type -> keystead.cluster.v1.WatchRequest
+	23, // 32: keystead.cluster.v1.ClusterService.GetStatus:input_type -> keystead.cluster.v1.GetStatusRequest
+	28, // 33: keystead.cluster.v1.ClusterService.ListHot:input_type -> keystead.cluster.v1.ListHotRequest
+	10, // 34: keystead.cluster.v1.ClusterService.GetRing:output_type -> keystead.cluster.v1.GetRingResponse
+	13, // 35: keystead.cluster.v1.ClusterService.GetTable:output_type -> keystead.cluster.v1.GetTableResponse
+	15, // 36: keystead.cluster.v1.ClusterService.ListMembers:output_type -> keystead.cluster.v1.ListMembersResponse
+	18, // 37: keystead.cluster.v1.ClusterService.GetOwners:output_type -> keystead.cluster.v1.GetOwnersResponse
+	21, // 38: keystead.cluster.v1.ClusterService.Watch:output_type -> keystead.cluster.v1.WatchResponse
+	24, // 39: keystead.cluster.v1.ClusterService.GetStatus:output_type -> keystead.cluster.v1.GetStatusResponse
+	29, // 40: keystead.cluster.v1.ClusterService.ListHot:output_type -> keystead.cluster.v1.ListHotResponse
+	34, // [34:41] is the sub-list for method output_type
+	27, // [27:34] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_keystead_cluster_v1_cluster_proto_init() }
@@ -2835,7 +2939,7 @@ func file_keystead_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_cluster_v1_cluster_proto_rawDesc), len(file_keystead_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,6 +12,9 @@ import (
 // errUsed is the error of a batch that is committed for the second time.
 var errUsed = errors.New("the batch was committed before")
 
+// errOther is the error of a batch of another store.
+var errOther = errors.New("the batch is one of another store")
+
 // Commit takes a batch in. With sync it returns when this one and all before it
 // are on disk; without, a crash may take the last ones that were not synced, in
 // order. If it fails, the batch may be on disk or not, and the store takes nothing
@@ -22,6 +25,8 @@ func (s *Store) Commit(b *Batch, sync bool) error {
 		return b.err
 	case b.used:
 		return errUsed
+	case b.s != s:
+		return errOther
 	}
 	if err := s.enter(); err != nil {
 		return err

@@ -181,6 +181,9 @@ func TestCrashes(t *testing.T) {
 		mu.Unlock()
 		for i, c := range clones {
 			what := fmt.Sprintf("seed %d, crash %d", seed, i)
+			if i%2 == 0 {
+				c, what = again(c, seed+uint64(i)), what+", and another while it is opened"
+			}
 			r, err := Open("d", Options{FS: c, tune: small})
 			if err != nil {
 				t.Fatalf("%s: %v", what, err)
@@ -191,6 +194,30 @@ func TestCrashes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// again opens what a crash has left, and returns what another crash leaves at some moment of that.
+func again(c *vfs.MemFS, seed uint64) (left *vfs.MemFS) {
+	rnd := rand.New(rand.NewPCG(seed, 5))
+	var mu sync.Mutex // guards what follows
+	at, n := rnd.IntN(60), 0
+	inject := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n++; left == nil && n > at && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			left = c.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rnd.IntN(101), RNG: rnd})
+		}
+		return nil
+	})
+	if s, err := Open("d", Options{FS: errorfs.Wrap(c, inject), tune: small}); err == nil {
+		_ = s.Close()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if left == nil {
+		return c
+	}
+	return left
 }
 
 // TestMarkers: before a marker is made, what it names is in the directory for good; and so is the new one

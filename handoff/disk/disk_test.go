@@ -252,6 +252,9 @@ func TestRefused(t *testing.T) {
 	if s.Commit(b, true) == nil {
 		t.Error("a batch is taken twice")
 	}
+	if mustOpen(t, fs, "another").Commit(s.NewBatch(), true) == nil {
+		t.Error("a batch of another store is taken")
+	}
 	mustCommit(t, s, s.NewBatch(), true)
 	mustCommit(t, s, s.NewBatch(), false)
 	stop := errors.New("enough")

@@ -231,7 +231,7 @@ func (n *nodes) dial(ctx context.Context, durability string, addrs ...string) (e
 }
 
 // nodeSyncs is the metric of a node that counts its syncs.
-const nodeSyncs = "keystead_disk_sync_seconds_count"
+const nodeSyncs = "keystead_disk_store_sync_seconds_count"
 
 // answers waits until a page is there.
 func answers(url string) (err error) {

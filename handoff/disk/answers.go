@@ -64,7 +64,14 @@ func (k *Keeper) judge() {
 	if behind > interval-2*k.judging() {
 		k.late.Store(true)
 	}
-	if behind > interval+patience && k.refusing.Load() == nil {
+	if behind <= interval {
+		k.lates = 0
+		return
+	}
+	// By how often it was seen, not by the clock: a process that was suspended has done nothing
+	// meanwhile.
+	k.lates++
+	if time.Duration(k.lates)*k.judging() > patience && k.refusing.Load() == nil {
 		k.refuse(fmt.Sprintf("nothing was synced there for %s", behind.Round(time.Millisecond)), nil)
 	}
 }

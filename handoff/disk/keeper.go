@@ -78,6 +78,7 @@ type Keeper struct {
 	completed atomic.Uint64         // the last round of which all is synced
 	safe      atomic.Int64          // when it began: what was decided before is on disk
 	late      atomic.Bool           // what is not on disk is older than the interval allows
+	lates     int                   // how often in turn it was seen that it is; of the goroutine of watch
 	refusing  atomic.Pointer[failure.Error]
 	ended     atomic.Pointer[chan struct{}] // closed and replaced when answers may look again
 	wake      chan struct{}                 // capacity 1: somebody waits for a round
@@ -266,33 +267,47 @@ func (k *Keeper) start(objects *owner.Store, loaded bool) error {
 	return k.step(true)
 }
 
-// Close ends the rounds. clean says that nobody changes the objects any more: a last round
-// has all that they are, and the next process finds that nothing was lost. Otherwise it is
-// like the death of the process.
-func (k *Keeper) Close(clean bool) error {
-	if k.closed.Swap(true) {
-		return nil
-	}
-	k.cancel()
-	k.tell()
-	if !k.rest() {
+// Finish has all on disk that the objects are, which nobody changes any more: the next process
+// finds that nothing was lost. If it fails, it may be called again.
+func (k *Keeper) Finish() error {
+	if !k.halt() {
 		return errHangs
 	}
-	if k.store == nil {
+	//guard:disk-finish-anew
+	if k.store.Err() != nil || !k.begun {
+		if err := k.anew(); err != nil {
+			return err
+		}
+		k.objects.Track(false)
+	}
+	k.round++
+	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0
+	if !k.objects.Gather(k.cfg.Now, k.round, 0, k) {
+		return k.failing
+	}
+	return k.commit(true, true)
+}
+
+// Close ends the rounds and lets go of the directory. Without a Finish before, it is like the death of the
+// process.
+func (k *Keeper) Close() error {
+	switch {
+	case !k.halt():
+		return errHangs
+	case k.store == nil:
 		return nil
 	}
-	var err error
-	if clean && k.objects != nil {
-		err = k.last()
-	}
-	return errors.Join(err, k.store.Close())
+	return k.store.Close()
 }
 
 // errHangs is the error of an end that a disk holds up.
 var errHangs = fmt.Errorf("the disk has not taken what was written to it for %s", restPatience)
 
-// rest waits until the rounds have ended, and returns false if one of them hangs.
-func (k *Keeper) rest() bool {
+// halt ends the rounds, and returns false if one of them hangs.
+func (k *Keeper) halt() bool {
+	k.closed.Store(true)
+	k.cancel()
+	k.tell()
 	done := make(chan struct{})
 	go func() { k.work.Wait(); close(done) }()
 	timer := time.NewTimer(restPatience)

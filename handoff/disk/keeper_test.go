@@ -3,6 +3,7 @@ package disk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -67,7 +68,7 @@ func begin(t *testing.T, fs *vfs.MemFS, at int64, settings string) *life {
 	if err := l.k.start(l.objs, found); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.k.Close(false) })
+	t.Cleanup(func() { _ = l.k.Close() })
 	return l
 }
 
@@ -243,7 +244,7 @@ func TestClosedInOrder(t *testing.T) {
 		l.step(rng)
 	}
 	was := l.objects()
-	if err := l.k.Close(true); err != nil {
+	if err := errors.Join(l.k.Finish(), l.k.Close()); err != nil {
 		t.Fatal(err)
 	}
 	next := begin(t, l.crash(rng), l.at, "interval")
@@ -434,8 +435,14 @@ func TestLate(t *testing.T) {
 	if l.k.Await(ctx, h) {
 		t.Error("the wait for it ends well")
 	}
-	l.at += int64(patience) + 1
-	if l.k.judge(); l.k.Admit() == nil || l.k.Await(context.Background(), h) || l.k.Status().Problem == "" {
+	l.at += int64(time.Hour) // suspended
+	if l.k.judge(); l.k.Admit() != nil {
+		t.Error("what was suspended is taken for a disk that hangs")
+	}
+	for range int(patience/l.k.judging()) + 1 {
+		l.k.judge()
+	}
+	if l.k.Admit() == nil || l.k.Await(context.Background(), h) || l.k.Status().Problem == "" {
 		t.Error("it is not given up")
 	}
 	if l.round(); !l.k.Durable(h) || l.k.Admit() != nil || l.k.Status().Problem != "" {

@@ -31,7 +31,7 @@ func kept(b *testing.B, durability string) (*owner.Store, *Keeper) {
 	if err := k.start(objects, false); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = k.Close(false) })
+	b.Cleanup(func() { _ = k.Close() })
 	return objects, k
 }
 

@@ -159,19 +159,6 @@ func (k *Keeper) fail(err error) {
 	}
 }
 
-// last is the round after which the process decides nothing any more.
-func (k *Keeper) last() error {
-	if err := k.store.Err(); err != nil {
-		return err
-	}
-	k.round++
-	k.batch, k.failing = k.store.NewBatch(), nil
-	if !k.objects.Gather(k.cfg.Now, k.round, 0, k) {
-		return k.failing
-	}
-	return k.commit(true, true)
-}
-
 // Put implements owner.Gatherer.
 func (k *Keeper) Put(r *owner.Record) {
 	if k.kinds[r.Kind] == None {

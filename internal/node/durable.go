@@ -83,7 +83,7 @@ func (n *Node) openDisk() error {
 		return fmt.Errorf("opening the store on disk: %w", n.diskHint(err))
 	}
 	n.rule.keeper, n.cfg.Store.Journal = k, k
-	n.stops = append(n.stops, func() { _ = k.Close(false) }) // unless it was closed in order
+	n.stops = append(n.stops, func() { _ = k.Close() }) // unless it was closed in order
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (n *Node) leaveDisk(last, next uint64, now int64, file *statefile.State) (r
 	k := n.rule.keeper
 	resumed, err = n.resume(last, next, now, file)
 	n.rule.keeper = nil
-	if err = errors.Join(err, k.Close(false)); err != nil {
+	if err = errors.Join(err, k.Close()); err != nil {
 		return false, err
 	}
 	return resumed, os.RemoveAll(dir)

@@ -169,13 +169,7 @@ func TestDurabilitySettings(t *testing.T) {
 // does again, the node goes on, and what it had is not lost.
 func TestDiskFails(t *testing.T) {
 	dir := t.TempDir()
-	var broken atomic.Bool
-	faulty := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			return syscall.EIO
-		}
-		return nil
-	}))
+	broken, faulty := brokenDisk()
 	n := startDurable(t, dir, "always", func(c *Config) { c.Wires.Disk = faulty })
 	u := use(t, n)
 	counters := counterpb.NewCounterServiceClient(dial(t, n))
@@ -225,5 +219,42 @@ func pass(t *testing.T) {
 	select {
 	case <-t.Context().Done():
 	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// brokenDisk returns a file system that takes nothing while broken is set.
+func brokenDisk() (broken *atomic.Bool, faulty vfs.FS) {
+	broken = new(atomic.Bool)
+	return broken, errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return syscall.EIO
+		}
+		return nil
+	}))
+}
+
+// TestStopAfterTheDiskFailed: a node that is stopped when its disk has failed keeps all that it has if
+// the disk is mended in time, and says so if it is not.
+func TestStopAfterTheDiskFailed(t *testing.T) {
+	for name, mended := range map[string]bool{"mended": true, "not mended": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			broken, faulty := brokenDisk()
+			n := startDurable(t, dir, "interval", func(c *Config) { c.Wires.Disk = faulty })
+			u := use(t, n)
+			broken.Store(true)
+			for n.keeper().Status().Problem == "" {
+				pass(t)
+			}
+			broken.Store(!mended)
+			n.Stop()
+			if kept := n.Kept() == nil; kept != mended {
+				t.Fatalf("it says that it has kept the state: %v", n.Kept())
+			}
+			broken.Store(false)
+			if n = startDurable(t, dir, "interval", nil); mended && (!u.again(t, n) || n.rule.lost != 0) || !mended && n.rule.lost == 0 {
+				t.Errorf("what it had is gone, or the loss of epoch %d is declared, or not", n.rule.lost)
+			}
+		})
 	}
 }

@@ -79,43 +79,53 @@ func (n *Node) Kept() error { return n.keeps.err } //guard:keep-error n.keeps.er
 // alone, any. A disk that has no room, or fails, may be mended meanwhile: it
 // is tried again.
 func (k *keeps) keep(head func() statefile.Header, level uint32, store *owner.Store) {
-	k.busy.Store(true)
-	defer k.busy.Store(false)
-	ctx, release := k.unlessHurried(context.Background())
-	defer release()
-	var said time.Time
-	for {
-		k.err = keepState(k.cfg.DataDir, head(), level, store, k.cfg.Clock, k.cfg.Log)
-		if k.err != nil {
-			k.tries.Add(1)
-		}
-		left := time.Until(k.until)
-		//guard:keep-tries-on true
-		if k.err == nil || left <= 0 || ctx.Err() != nil {
-			break
-		}
-		if time.Since(said) >= keepSaid {
-			said = time.Now()
-			k.cfg.Log.Error("the state cannot be written; trying on: make room on the disk of --data-dir",
-				"data directory", k.cfg.DataDir, "error", k.err, "for", left.Round(time.Second))
-		}
-		k.busy.Store(false) // between tries nothing is torn
-		pause(ctx, keepPause)
-		k.busy.Store(true)
-	}
+	k.err = k.tryOn(func() error {
+		return keepState(k.cfg.DataDir, head(), level, store, k.cfg.Clock, k.cfg.Log)
+	})
 	if k.err != nil {
 		k.cfg.Log.Error("the state was not kept for the next process: limits, counters and locks end with this one",
 			"data directory", k.cfg.DataDir, "error", k.err)
 	}
 }
 
-// close has the disk take the last of what was decided, and says so if it does not.
-func (k *keeps) close(store *disk.Keeper) {
+// tryOn writes the state until that works, the time for it is over, or the node is told to
+// hurry.
+func (k *keeps) tryOn(write func() error) (err error) {
 	k.busy.Store(true)
 	defer k.busy.Store(false)
-	//guard:disk-closed-in-order true -> false
-	if k.err = store.Close(true); k.err != nil {
+	ctx, release := k.unlessHurried(context.Background())
+	defer release()
+	var said time.Time
+	for {
+		if err = write(); err != nil {
+			k.tries.Add(1)
+		}
+		left := time.Until(k.until)
+		//guard:keep-tries-on true
+		if err == nil || left <= 0 || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(said) >= keepSaid {
+			said = time.Now()
+			k.cfg.Log.Error("the state cannot be written; trying on: make room on the disk of --data-dir",
+				"data directory", k.cfg.DataDir, "error", err, "for", left.Round(time.Second))
+		}
+		k.busy.Store(false) // between tries nothing is torn
+		pause(ctx, keepPause)
+		k.busy.Store(true)
+	}
+}
+
+// finish has the disk take the last of what was decided. A disk that has no room, or fails, may be
+// mended meanwhile: it is tried again.
+func (k *keeps) finish(store *disk.Keeper) {
+	//guard:disk-closed-in-order k.tryOn(store.Finish) -> nil
+	k.err = k.tryOn(store.Finish)
+	if k.err != nil {
 		k.cfg.Log.Error("the last of what was decided is not on disk", "data directory", k.cfg.DataDir, "error", k.err)
+	}
+	if err := store.Close(); err != nil {
+		k.cfg.Log.Warn("closing the store on disk", "data directory", k.cfg.DataDir, "error", err)
 	}
 }
 

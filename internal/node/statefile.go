@@ -200,7 +200,7 @@ func (n *Node) lossWarning() (problem, hint string) {
 // keepStandalone writes the state of a node that runs alone.
 func (n *Node) keepStandalone() {
 	if k := n.keeper(); k != nil && !n.killed.Load() {
-		n.keeps.close(k)
+		n.keeps.finish(k)
 		return
 	}
 	if n.killed.Load() || n.cfg.DataDir == "" {

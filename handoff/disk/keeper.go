@@ -5,11 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,20 +127,7 @@ func OpenKeeper(cfg Config) (*Keeper, error) {
 }
 
 // stores returns the numbers of the stores in the directory, in order.
-func (k *Keeper) stores() ([]int, error) {
-	names, err := k.fs().List(k.cfg.Dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var numbers []int
-	for _, name := range names {
-		if n, err := strconv.Atoi(name); err == nil && n > 0 {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.Sort(numbers)
-	return numbers, nil
-}
+func (k *Keeper) stores() ([]int, error) { return Stores(k.fs(), k.cfg.Dir) }
 
 func (k *Keeper) fs() vfs.FS {
 	if fs := k.cfg.Options.FS; fs != nil {
@@ -152,7 +136,7 @@ func (k *Keeper) fs() vfs.FS {
 	return vfs.Default
 }
 
-func (k *Keeper) dir(n int) string { return filepath.Join(k.cfg.Dir, strconv.Itoa(n)) }
+func (k *Keeper) dir(n int) string { return StoreDir(k.cfg.Dir, n) }
 
 // Found returns what the last process has left, if anything.
 func (k *Keeper) Found() (Head, bool) {

@@ -136,6 +136,10 @@ func printKey(out io.Writer, k *client.KeyState) error {
 		return err
 	}
 	fmt.Fprintln(out)
+	return printObjects(out, k)
+}
+
+func printObjects(out io.Writer, k *client.KeyState) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "KIND\tNAME\tIDLE\tSTATE")
 	for i := range k.Objects {

@@ -6,3 +6,7 @@ package node
 func lockDir(string) (release func() error, err error) {
 	return func() error { return nil }, nil
 }
+
+func shareDir(string) (release func() error, err error) {
+	return func() error { return nil }, nil
+}

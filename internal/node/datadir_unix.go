@@ -27,3 +27,21 @@ func lockDir(dir string) (release func() error, err error) {
 	}
 	return f.Close, nil
 }
+
+// shareDir makes sure that no process runs on the data directory, and none starts there. It
+// makes no file.
+func shareDir(dir string) (release func() error, err error) {
+	f, err := os.Open(filepath.Join(dir, "LOCK"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the data directory cannot be read: %w", err)
+	}
+	//guard:offline-in-use
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("the data directory %s %w", dir, ErrInUse)
+	}
+	return f.Close, nil
+}

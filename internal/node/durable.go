@@ -112,7 +112,7 @@ func (n *Node) diskHint(err error) error {
 
 // head is what the store on disk says of this process.
 func (n *Node) head() disk.Head {
-	h := disk.Head{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version}
+	h := disk.Head{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version, Written: n.cfg.Wires.Wall().UnixNano()}
 	now := n.cfg.Clock.Now()
 	if n.rule.start != math.MinInt64 {
 		h.Unknown = max(1, now-n.rule.start)

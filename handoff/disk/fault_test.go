@@ -163,3 +163,27 @@ func TestEveryReadFails(t *testing.T) {
 		}
 	}
 }
+
+// TestListsAgain: a directory that can be listed only once fails the store, and the engine sees the names of
+// before: it must not give up its opening then.
+func TestListsAgain(t *testing.T) {
+	f := &fault{what: errorfs.OpIsRead, forever: true, err: syscall.EIO}
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("d/name", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.at.Store(1)
+	g := newGate(errorfs.Wrap(mem, f), "d", false)
+	for i := range 2 {
+		names, err := g.List("d")
+		if err != nil || len(names) != 1 {
+			t.Errorf("listed %d times: %v, %v", i, names, err)
+		}
+		if failed := g.err() != nil; failed != (i == 1) {
+			t.Errorf("listed %d times: failed: %v", i, failed)
+		}
+	}
+	if _, err := newGate(errorfs.Wrap(mem, f), "d", false).List("d"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the first list: %v", err)
+	}
+}

@@ -107,3 +107,37 @@ func names(n int) []string {
 	}
 	return keys
 }
+
+// BenchmarkColdStart opens a store of a million objects and loads them.
+func BenchmarkColdStart(b *testing.B) {
+	const all = 1_000_000
+	objects, k := kept(b, "always")
+	for i, key := range names(all) {
+		if _, err := objects.Add(1, owner.Ref{Key: key, Name: "c"}, reqid.ID{}, counter.AddOp{Delta: int64(i + 1)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := k.step(false); err != nil {
+		b.Fatal(err)
+	}
+	if err := k.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		k, err := OpenKeeper(k.cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		objects, err := owner.New(owner.Config{Rule: &rule{100}, Journal: k}, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if n, err := k.Load(objects); err != nil || n != all {
+			b.Fatal(n, err)
+		}
+		if err := k.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(all)*float64(b.N)/b.Elapsed().Seconds(), "objects/s")
+}

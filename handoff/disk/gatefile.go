@@ -151,10 +151,15 @@ func (f *file) Stat() (vfs.FileInfo, error) {
 	return i, err
 }
 
+// maxPreallocate bounds the room that a log asks for in advance, in bytes. The engine asks for a whole
+// memtable for each of the logs that it keeps to use again: a store of a few objects would
+// occupy a hundred MiB.
+const maxPreallocate = 1 << 20
+
 // Preallocate asks for room; a file system that has no such thing is as good.
 func (f *file) Preallocate(off, n int64) error {
 	f.change(func() error {
-		_ = f.File.Preallocate(off, n)
+		_ = f.File.Preallocate(off, min(n, maxPreallocate))
 		return nil
 	})
 	return nil

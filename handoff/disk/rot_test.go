@@ -156,3 +156,20 @@ func TestFigures(t *testing.T) {
 	}
 	until(t, "nobody counts the keys", func() bool { return s.Stats().Keys >= 100 })
 }
+
+// roomy notes for how much room it is asked.
+type roomy struct {
+	nothing
+	n int64
+}
+
+func (r *roomy) Preallocate(_, n int64) error { r.n += n; return nil }
+
+// TestLittleRoom: an empty store does not occupy the room of full logs.
+func TestLittleRoom(t *testing.T) {
+	r := &roomy{}
+	f := newGate(vfs.NewMem(), "d", false).file(r, logs, nil)
+	if err := f.Preallocate(0, 100<<20); err != nil || r.n == 0 || r.n > maxPreallocate {
+		t.Errorf("asked for %d bytes: %v", r.n, err)
+	}
+}

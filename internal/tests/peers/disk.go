@@ -128,6 +128,31 @@ func writes(pid int) (float64, error) {
 	return 0, fmt.Errorf("/proc/%d/io has no syscw", pid)
 }
 
+// tick is the unit of processor time in /proc, on all of Linux' platforms that Go has.
+const tick = time.Second / 100
+
+// used returns the processor time of some processes.
+func used(pids []int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, err
+		}
+		_, after, _ := strings.Cut(string(text), ") ") // behind the name
+		f := strings.Fields(after)
+		if len(f) < 13 {
+			return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
+		}
+		user, err1 := strconv.Atoi(f[11])
+		system, err2 := strconv.Atoi(f[12])
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, err
+		}
+		sum += time.Duration(user+system) * tick
+	}
+	return sum, nil
+}
+
 // percentile returns the value below which so many of 100 are.
 func percentile(v []float64, p int) float64 {
 	v = slices.Sorted(slices.Values(v))

@@ -147,13 +147,16 @@ func (r *durableReport) write(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\ncallers\tby\ta second\tleast to most\tthat share a sync")
+	fmt.Fprintln(w, "\ncallers\tby\ta second\tleast to most\tthat share a sync\tits CPU, µs each")
 	for _, x := range r.Results {
-		shared := "-"
+		shared, cpu := "-", "-"
 		if len(x.PerSync) > 0 {
 			shared = fmt.Sprintf("%.1f", median(x.PerSync))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f to %.0f\t%s\n", x.Callers, x.System, x.Median, slices.Min(x.Rounds), slices.Max(x.Rounds), shared)
+		if len(x.CPU) > 0 {
+			cpu = fmt.Sprintf("%.1f", median(x.CPU))
+		}
+		fmt.Fprintf(w, "%d\t%s\t%.0f\t%.0f to %.0f\t%s\t%s\n", x.Callers, x.System, x.Median, slices.Min(x.Rounds), slices.Max(x.Rounds), shared, cpu)
 	}
 	if err := w.Flush(); err != nil {
 		return err

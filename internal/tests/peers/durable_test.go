@@ -80,6 +80,18 @@ func TestSyncsAreRead(t *testing.T) {
 	if after, err := writes(os.Getpid()); err != nil || after < before+100 {
 		t.Error(before, after, err)
 	}
+	for ran, now := time.Duration(-1), time.Duration(-1); now <= ran || ran < 0; { // until it has run for a tick
+		var err error
+		if now, err = used([]int{os.Getpid()}); err != nil {
+			t.Fatal(err)
+		}
+		if ran < 0 {
+			ran = now
+		}
+	}
+	if n, err := used([]int{-1}); err == nil {
+		t.Error(n)
+	}
 	if got := percentile([]float64{4, 1, 3, 2}, 50); got != 3 {
 		t.Error(got)
 	}
@@ -148,13 +160,13 @@ func TestDurableFlags(t *testing.T) {
 		}
 	}
 	report := durableReport{Versions: map[string]string{"b": "2", "a": "1"}, Disk: []diskTime{{What: "4 KiB", P50: 1.5}},
-		Results: []result{{way: way{System: etcd, Callers: 64}, Median: 100, Rounds: []float64{90, 100, 110}, PerSync: []float64{7, 8, 9}}},
+		Results: []result{{way: way{System: etcd, Callers: 64}, Median: 100, Rounds: []float64{90, 100, 110}, PerSync: []float64{7, 8, 9}, CPU: []float64{2, 3.5, 4}}},
 		Ratios:  []ratio{{Of: alone(always), To: etcd, Value: 5}}}
 	var out strings.Builder
 	if err := report.write(&out); err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{"a: 1\nb: 2\n", "4 KiB", "90 to 110", "8.0", "keystead, always, one node ÷ etcd"} {
+	for _, want := range []string{"a: 1\nb: 2\n", "4 KiB", "90 to 110", "8.0", "3.5", "keystead, always, one node ÷ etcd"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, out.String())
 		}

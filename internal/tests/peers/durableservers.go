@@ -27,8 +27,9 @@ type lab struct {
 	*servers
 	versions          map[string]string
 	etcd, etcdThree   members
-	redis, redisEvery string // addresses: appendfsync always, and everysec
-	redisWrites       syncs  // of redis, replies included
+	redis, redisEvery string           // addresses: appendfsync always, and everysec
+	redisWrites       syncs            // of redis, replies included
+	pids              map[string][]int // of both, by address
 	alone, three      []nodes
 }
 
@@ -36,6 +37,7 @@ type lab struct {
 type members struct {
 	clients []*clientv3.Client
 	synced  syncs // of a member, on average
+	pids    []int
 }
 
 // nodes are a node that runs alone, or a cluster, of some durability.
@@ -44,11 +46,12 @@ type nodes struct {
 	bare       []*grpc.ClientConn
 	client     *client.Client
 	synced     syncs // nil = it is not known
+	pids       []int // nil = they are not known
 }
 
 // startOnDisk starts all that f names.
 func startOnDisk(ctx context.Context, f *durableFlags) (*lab, error) {
-	l := &lab{servers: &servers{}, versions: map[string]string{}}
+	l := &lab{servers: &servers{}, versions: map[string]string{}, pids: map[string][]int{}}
 	if err := l.start(ctx, f); err != nil {
 		l.stop()
 		return nil, err
@@ -136,11 +139,12 @@ func (l *lab) startEtcd(n int) (m members, err error) {
 		cluster, addrs = append(cluster, name(i)+"="+peer(i)), append(addrs, local(ports[i]))
 	}
 	for i, addr := range addrs {
-		err := l.run("etcd", "--name", name(i), "--data-dir", filepath.Join(l.dir, name(i)), "--listen-client-urls", "http://"+addr, "--advertise-client-urls", "http://"+addr,
-			"--listen-peer-urls", peer(i), "--initial-advertise-peer-urls", peer(i), "--initial-cluster", strings.Join(cluster, ","), "--log-level", "error", "--logger", "zap")
+		pid, err := l.launch(command("etcd", "--name", name(i), "--data-dir", filepath.Join(l.dir, name(i)), "--listen-client-urls", "http://"+addr, "--advertise-client-urls", "http://"+addr,
+			"--listen-peer-urls", peer(i), "--initial-advertise-peer-urls", peer(i), "--initial-cluster", strings.Join(cluster, ","), "--log-level", "error", "--logger", "zap"))
 		if err != nil {
 			return m, err
 		}
+		m.pids = append(m.pids, pid)
 	}
 	for i, addr := range addrs {
 		if err := answers("http://" + addr + "/health"); err != nil {
@@ -182,7 +186,9 @@ func (l *lab) startRedis(when string) (addr string, pid int, err error) {
 	if err != nil {
 		return "", 0, err
 	}
-	return local(ports[0]), pid, reachable(local(ports[0]))
+	addr = local(ports[0])
+	l.pids[addr] = []int{pid}
+	return addr, pid, reachable(addr)
 }
 
 // startAlone starts a node that runs alone.
@@ -195,9 +201,11 @@ func (l *lab) startAlone(ctx context.Context, binary, durability string, flags [
 	cmd := command(binary, append([]string{"server", "--id", "n1", "--grpc-addr", addr, "--admin-addr", local(ports[1]),
 		"--data-dir", filepath.Join(l.dir, "alone-"+durability), "--log-level", "warn"}, flags...)...)
 	cmd.Stderr = os.Stderr
-	if _, err := l.launch(cmd); err != nil {
+	pid, err := l.launch(cmd)
+	if err != nil {
 		return n, err
 	}
+	n.pids = []int{pid}
 	if err := answers(admin + "/readyz"); err != nil {
 		return n, err
 	}

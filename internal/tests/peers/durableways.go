@@ -69,21 +69,21 @@ func (l *lab) ways(counts []int) (all []way) {
 			w.What, w.Callers = added, n
 			all = append(all, w)
 		}
-		add(way{System: etcd, items: 1, open: etcdAdds(l.etcd.clients), synced: l.etcd.synced})
-		add(way{System: etcdThree, items: 1, open: etcdAdds(l.etcdThree.clients), synced: l.etcdThree.synced})
+		add(way{System: etcd, items: 1, open: etcdAdds(l.etcd.clients), synced: l.etcd.synced, pids: l.etcd.pids})
+		add(way{System: etcdThree, items: 1, open: etcdAdds(l.etcdThree.clients), synced: l.etcdThree.synced, pids: l.etcdThree.pids})
 		// Redis writes each reply, and its log before it syncs that.
-		add(way{System: redisAlways, items: 1, open: redisAdds(l.redis, 1), synced: l.redisWrites, replies: 1})
-		add(way{System: redisAlways + inBatches, items: addsOf, open: redisAdds(l.redis, addsOf), synced: l.redisWrites, replies: 1})
-		add(way{System: redisEvery, items: 1, open: redisAdds(l.redisEvery, 1)})
-		add(way{System: redisEvery + inBatches, items: addsOf, open: redisAdds(l.redisEvery, addsOf)})
+		add(way{System: redisAlways, items: 1, open: redisAdds(l.redis, 1), synced: l.redisWrites, replies: 1, pids: l.pids[l.redis]})
+		add(way{System: redisAlways + inBatches, items: addsOf, open: redisAdds(l.redis, addsOf), synced: l.redisWrites, replies: 1, pids: l.pids[l.redis]})
+		add(way{System: redisEvery, items: 1, open: redisAdds(l.redisEvery, 1), pids: l.pids[l.redisEvery]})
+		add(way{System: redisEvery + inBatches, items: addsOf, open: redisAdds(l.redisEvery, addsOf), pids: l.pids[l.redisEvery]})
 		for _, x := range l.alone {
-			add(way{System: alone(x.durability), items: 1, open: bareAdds(x.bare, 1), synced: x.synced})
-			add(way{System: alone(x.durability) + inBatches, items: addsOf, open: bareAdds(x.bare, addsOf), synced: x.synced})
-			add(way{System: alone(x.durability) + byClient, items: 1, open: clientAdds(x.client), synced: x.synced})
+			add(way{System: alone(x.durability), items: 1, open: bareAdds(x.bare, 1), synced: x.synced, pids: x.pids})
+			add(way{System: alone(x.durability) + inBatches, items: addsOf, open: bareAdds(x.bare, addsOf), synced: x.synced, pids: x.pids})
+			add(way{System: alone(x.durability) + byClient, items: 1, open: clientAdds(x.client), synced: x.synced, pids: x.pids})
 		}
 		for _, x := range l.three {
-			add(way{System: ofThree(x.durability) + byClient, items: 1, open: clientAdds(x.client), synced: x.synced})
-			add(way{System: ofThree(x.durability) + inBatches, items: addsOf, open: bareAdds(x.bare, addsOf), synced: x.synced})
+			add(way{System: ofThree(x.durability) + byClient, items: 1, open: clientAdds(x.client), synced: x.synced, pids: x.pids})
+			add(way{System: ofThree(x.durability) + inBatches, items: addsOf, open: bareAdds(x.bare, addsOf), synced: x.synced, pids: x.pids})
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -53,6 +54,7 @@ type way struct {
 	open    opener
 	synced  syncs // of its server; nil = it is not known
 	replies int   // what synced counts more for each cycle
+	pids    []int // of its servers; nil = they are not known
 }
 
 // ways returns all that is measured.
@@ -93,6 +95,9 @@ type result struct {
 	Rounds []float64 `json:"rounds"`
 	// PerSync is how many items shared a sync in each round; none = it is not known.
 	PerSync []float64 `json:"per_sync,omitempty"`
+	// CPU is how much processor time of its servers an item took in each round, in µs; none = it is
+	// not known.
+	CPU []float64 `json:"server_cpu_us,omitempty"`
 }
 
 // measureAll measures each way once a round.
@@ -113,31 +118,40 @@ func measureRound(ctx context.Context, c *clients, all []way, results []result, 
 		w, r := all[i], &results[i]
 		what := fmt.Sprintf("%s, %s, %s", w.What, w.System, callers(w.Callers))
 		progress(what)
-		rate, perSync, err := measure(ctx, c, w, d)
+		s, err := measure(ctx, c, w, d)
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		r.way, r.Rounds = w, append(r.Rounds, rate)
-		if perSync > 0 {
-			r.PerSync = append(r.PerSync, perSync)
+		r.way, r.Rounds = w, append(r.Rounds, s.rate)
+		if s.perSync > 0 {
+			r.PerSync = append(r.PerSync, s.perSync)
+		}
+		if w.pids != nil {
+			r.CPU = append(r.CPU, s.cpu)
 		}
 		r.Median = median(r.Rounds)
 	}
 	return nil
 }
 
-// measure returns how many items a second some callers at a time did, and how many of them shared
-// a sync; 0 = that is not known, or nothing was synced.
-func measure(ctx context.Context, c *clients, w way, d time.Duration) (rate, perSync float64, err error) {
+// sample is one measurement.
+type sample struct {
+	rate    float64 // items a second
+	perSync float64 // items that shared a sync; 0 = it is not known, or nothing was synced
+	cpu     float64 // µs of the servers' processor time for an item; 0 = it is not known
+}
+
+// measure has some callers at a time call for so long.
+func measure(ctx context.Context, c *clients, w way, d time.Duration) (s sample, err error) {
 	var calls []cycle
 	for i := range w.Callers {
 		call, end, err := w.open(ctx, c, i)
 		if err != nil {
-			return 0, 0, err
+			return s, err
 		}
 		defer end()
 		if err := call(ctx); err != nil { // connections, streams, objects
-			return 0, 0, err
+			return s, err
 		}
 		calls = append(calls, call)
 	}
@@ -145,21 +159,25 @@ func measure(ctx context.Context, c *clients, w way, d time.Duration) (rate, per
 	if synced == nil {
 		synced = func() (float64, error) { return 0, nil }
 	}
-	before, err := synced()
-	if err != nil {
-		return 0, 0, err
+	before, err1 := synced()
+	ran, err2 := used(w.pids)
+	if err := errors.Join(err1, err2); err != nil {
+		return s, err
 	}
 	began := time.Now()
 	cycles, err := callAll(ctx, calls, began.Add(d))
-	took := time.Since(began).Seconds()
+	took := time.Since(began)
 	if err != nil {
-		return 0, 0, err
+		return s, err
 	}
-	after, err := synced()
+	now, err1 := used(w.pids)
+	after, err2 := synced()
+	items := float64(cycles * w.items)
+	s.rate, s.cpu = items/took.Seconds(), float64((now-ran).Microseconds())/items
 	if n := after - before - float64(cycles*w.replies); n > 0 {
-		perSync = float64(cycles*w.items) / n
+		s.perSync = items / n
 	}
-	return float64(cycles*w.items) / took, perSync, err
+	return s, errors.Join(err1, err2)
 }
 
 // callAll has all call until the end, and returns how often they did.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,10 +27,11 @@ type meter struct {
 
 	tells bool // a replay has the value of then; that of a limit has the one of now
 
-	n       int    // operations begun
-	base    int64  // value when the process was started
-	acked   []done // by this process, in order
-	pending string // the one that was begun and not answered; "" = none
+	count   atomic.Int64 // of acknowledged operations
+	n       int          // operations begun
+	base    int64        // value when the process was started
+	acked   []done       // by this process, in order
+	pending string       // the one that was begun and not answered; "" = none
 }
 
 // limit has no token back while the tests run.
@@ -70,15 +72,23 @@ func (m *meter) work(t *testing.T, ctx context.Context, c *client.Client) {
 		m.n++
 		d := done{name: fmt.Sprintf("%s-%d", m.key, m.n), begun: time.Now()}
 		m.pending = d.name
-		var err error
-		if d.value, _, err = m.add(ctx, c, m.key, d.name); err != nil {
-			return // it may have taken effect
+		for {
+			var err error
+			if d.value, _, err = m.add(ctx, c, m.key, d.name); err == nil {
+				break
+			}
+			select { // it may have taken effect: it is sent again under its name
+			case <-ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
 		}
 		d.acked, m.pending = time.Now(), ""
 		if want := m.last() + 1; d.value != want {
 			t.Errorf("%s %s is %d after one more, want %d", m.what, m.key, d.value, want)
 		}
 		m.acked = append(m.acked, d)
+		m.count.Add(1)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 func (k *Keeper) end(began int64) {
 	k.safe.Store(began)
 	k.completed.Store(k.round)
-	k.late.Store(false)
+	//guard:disk-slow-round k.isLate(began) -> false
+	k.late.Store(k.isLate(began))
 	if k.refusing.Swap(nil) != nil {
 		k.cfg.Log.Info("the disk keeps up again", "dir", k.cfg.Dir)
 		k.stats.problem.Store(nil)
@@ -59,9 +60,10 @@ func (k *Keeper) judging() time.Duration { return k.cfg.Settings.Interval / 20 }
 // judge has answers wait for a disk that is behind, and gives it up when it stays so.
 func (k *Keeper) judge() {
 	interval := k.cfg.Settings.Interval
-	behind := time.Duration(k.cfg.Now() - k.safe.Load())
+	safe := k.safe.Load()
+	behind := time.Duration(k.cfg.Now() - safe)
 	//guard:disk-late
-	if behind > interval-2*k.judging() {
+	if k.isLate(safe) {
 		k.late.Store(true)
 	}
 	if behind <= interval {
@@ -74,6 +76,11 @@ func (k *Keeper) judge() {
 	if time.Duration(k.lates)*k.judging() > patience && k.refusing.Load() == nil {
 		k.refuse(fmt.Sprintf("nothing was synced there for %s", behind.Round(time.Millisecond)), nil)
 	}
+}
+
+// isLate reports whether what was decided since a moment may be older than the interval before that is judged again.
+func (k *Keeper) isLate(since int64) bool {
+	return time.Duration(k.cfg.Now()-since) > k.cfg.Settings.Interval-2*k.judging()
 }
 
 // Admit returns why an operation must not be let in; nil = it may.
@@ -101,12 +108,11 @@ func (k *Keeper) Durable(hash uint64) bool {
 // Await waits until they may be. It returns false if it gave up: the disk does not take what
 // was decided.
 func (k *Keeper) Await(ctx context.Context, hash uint64) bool {
-	need := k.objects.Awaits(hash)
+	need, since := k.objects.Awaits(hash), k.cfg.Now()
 	for {
 		ended := *k.ended.Load()
-		waits := k.completed.Load() < need
 		switch {
-		case !waits && !k.late.Load():
+		case k.told(need, since):
 			return true
 		case k.refusing.Load() != nil || k.closed.Load():
 			return false
@@ -118,4 +124,11 @@ func (k *Keeper) Await(ctx context.Context, hash uint64) bool {
 			return false
 		}
 	}
+}
+
+// told reports whether an answer of a moment, which tells what goes into a round, may be told. When the disk is late, that is
+// when the answer itself is on disk: so even one that is slow for good lets answers out.
+func (k *Keeper) told(need uint64, since int64) bool {
+	//guard:disk-late-own k.safe.Load() > since -> true
+	return k.completed.Load() >= need && (!k.late.Load() || k.safe.Load() > since)
 }

@@ -463,6 +463,38 @@ func TestMuchChanges(t *testing.T) {
 	}
 }
 
+// TestSlowRounds: a round that takes longer than the interval leaves what was decided meanwhile as old as that, so answers
+// go on waiting: each until a round has taken it.
+func TestSlowRounds(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "interval")
+	slow := func() {
+		t.Helper()
+		l.k.cfg.Head = func() Head { l.at += int64(3 * time.Second); return Head{Node: "n1", Epoch: 7} }
+		if _, err := l.objs.Add(l.at, owner.Ref{Key: "a", Name: "c"}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil {
+			t.Fatal(err)
+		}
+		l.round()
+	}
+	began := l.at
+	l.at += 10
+	slow()
+	if l.k.Durable(owner.Hash("a")) || l.k.told(0, began+20) {
+		t.Error("answers are told while what was answered three seconds ago can be lost")
+	}
+	if !l.k.told(0, began) {
+		t.Error("what is on disk is not told")
+	}
+	since := l.at
+	l.at++
+	if slow(); !l.k.told(0, since) {
+		t.Error("what the second round has taken is not told")
+	}
+	l.k.cfg.Head = func() Head { return Head{Node: "n1", Epoch: 7} }
+	if l.round(); !l.k.Durable(owner.Hash("a")) {
+		t.Error("it does not go on when a round is fast again")
+	}
+}
+
 // TestTooMuchWaits: nothing is let in as long as too much waits for a round.
 func TestTooMuchWaits(t *testing.T) {
 	l := begin(t, vfs.NewCrashableMem(), 5, "interval")

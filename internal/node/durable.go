@@ -112,7 +112,7 @@ func (n *Node) diskHint(err error) error {
 
 // head is what the store on disk says of this process.
 func (n *Node) head() disk.Head {
-	h := disk.Head{Node: n.cfg.ID, Epoch: n.rule.epoch.Load(), Version: n.cfg.Version, Written: n.cfg.Wires.Wall().UnixNano()}
+	h := disk.Head{Node: n.cfg.ID, Epoch: max(n.rule.epoch.Load(), n.rule.begins), Version: n.cfg.Version, Written: n.cfg.Wires.Wall().UnixNano()}
 	now := n.cfg.Clock.Now()
 	if n.rule.start != math.MinInt64 {
 		h.Unknown = max(1, now-n.rule.start)
@@ -159,7 +159,8 @@ func (n *Node) resume(last, next uint64, now int64, file *statefile.State) (resu
 	return true, nil
 }
 
-// keepOnDisk has the store kept from now on.
+// keepOnDisk has the store kept from now on. It comes before the epoch is kept: until then what an earlier process has left
+// counts, and from then on what is written here.
 func (n *Node) keepOnDisk(resumed bool) error {
 	if err := n.rule.keeper.Run(n.store, resumed); err != nil {
 		return fmt.Errorf("writing the store on disk: %w", err)

@@ -106,6 +106,56 @@ func TestServedWithoutItsDisk(t *testing.T) {
 	}
 }
 
+// TestDeathWhileItBegins: a process that dies before its store on disk is whole leaves what it went on from, and what did
+// not count before does not count then.
+func TestDeathWhileItBegins(t *testing.T) {
+	die := func(t *testing.T, dir string) {
+		t.Helper()
+		var writes atomic.Int64
+		dies := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			// The store is made, and what is to be in it is not written.
+			if op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log") {
+				writes.Add(1)
+				return syscall.EIO
+			}
+			return nil
+		}))
+		_, err := Start(Config{ID: "n1", GRPCAddr: "127.0.0.1:0", DataDir: dir, Durability: "always", Wires: Wires{Disk: dies}})
+		if err == nil || writes.Load() == 0 {
+			t.Fatalf("it starts without a disk: %v", err)
+		}
+	}
+	t.Run("state file", func(t *testing.T) {
+		dir := t.TempDir()
+		n := startDurable(t, dir, "none", nil)
+		u := use(t, n)
+		n.Stop()
+		die(t, dir)
+		die(t, dir)
+		if n = startDurable(t, dir, "always", nil); !u.again(t, n) || n.rule.lost != 0 {
+			t.Errorf("what was before is gone, or a loss is declared (%d)", n.rule.lost)
+		}
+	})
+	t.Run("not used", func(t *testing.T) {
+		dir := t.TempDir()
+		n := startDurable(t, dir, "always", nil)
+		u := use(t, n)
+		n.Stop()
+		away := filepath.Join(t.TempDir(), "disk")
+		if err := os.Rename(filepath.Join(dir, diskDirectory), away); err != nil {
+			t.Fatal(err)
+		}
+		startDurable(t, dir, "none", nil).Kill()
+		if err := os.Rename(away, filepath.Join(dir, diskDirectory)); err != nil {
+			t.Fatal(err)
+		}
+		die(t, dir)
+		if n = startDurable(t, dir, "always", nil); u.again(t, n) || n.rule.lost == 0 {
+			t.Errorf("what did not count is back, or no loss is declared (%d)", n.rule.lost)
+		}
+	})
+}
+
 // TestDiskOfADurableNode: one that is damaged, or of a newer program, is refused, and stays as it is.
 func TestDiskOfADurableNode(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -41,6 +41,8 @@ type standalone struct {
 	epoch atomic.Uint64 // Invariant: never above what the file holds
 	mu    sync.Mutex    // guards the file: one raise at a time
 
+	begins uint64 // the epoch that the process begins with
+
 	policies standalonePolicies
 
 	lost      uint64 // epoch in which the state of the last process was lost; 0 = it was not

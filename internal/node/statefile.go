@@ -147,15 +147,17 @@ func (n *Node) beginStandalone() error {
 	case dir != "": // nothing was ever done here
 		n.rule.start = math.MinInt64
 	}
-	if err := n.rule.set(next); err != nil {
-		return err
-	}
-	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
+	//guard:disk-epoch-last -> _ = n.rule.set(next)
+	n.rule.begins = next
 	if n.rule.keeper != nil {
 		if err := n.keepOnDisk(resumed); err != nil {
 			return err
 		}
 	}
+	if err := n.rule.set(next); err != nil {
+		return err
+	}
+	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
 	if s != nil {
 		return s.Done()
 	}

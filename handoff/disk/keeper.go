@@ -28,7 +28,7 @@ const (
 	patience = 2 * time.Second
 	// anewEvery is between two tries to begin anew after a failure.
 	anewEvery = time.Second
-	// restPatience is how long an end waits for a round that is under way.
+	// restPatience is how long an end waits for a round that is under way, and for the last one.
 	restPatience = 10 * time.Second
 	// logSlack is how much longer than their window entries about ids are kept.
 	logSlack = 10 * time.Second
@@ -71,6 +71,9 @@ type Keeper struct {
 	batch   *Batch
 	failing error // what ended the present Gather
 
+	last     chan error    // of a Finish that was given up; nil = there is none
+	patience time.Duration // restPatience, but in tests
+
 	shown     atomic.Pointer[Store] // the store, for Status
 	completed atomic.Uint64         // the last round of which all is synced
 	safe      atomic.Int64          // when it began: what was decided before is on disk
@@ -95,7 +98,7 @@ type keeperStats struct {
 // OpenKeeper opens what is on disk, which Found tells of and Load reads. Nothing is written
 // before Run.
 func OpenKeeper(cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1)}
+	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), patience: restPatience}
 	for _, kind := range owner.Kinds() {
 		k.kinds[kind] = cfg.Settings.For(kind)
 	}
@@ -252,11 +255,30 @@ func (k *Keeper) start(objects *owner.Store, loaded bool) error {
 }
 
 // Finish has all on disk that the objects are, which nobody changes any more: the next process
-// finds that nothing was lost. If it fails, it may be called again.
+// finds that nothing was lost. If it fails, it may be called again; it gives up, for now, a disk that hangs.
 func (k *Keeper) Finish() error {
 	if !k.halt() {
 		return errHangs
 	}
+	if k.last == nil {
+		last := make(chan error, 1)
+		k.last = last
+		go func() { last <- k.finish() }()
+	}
+	//guard:disk-last-hangs k.patience -> time.Hour
+	timer := time.NewTimer(k.patience)
+	defer timer.Stop()
+	select {
+	case err := <-k.last:
+		k.last = nil
+		return err
+	case <-timer.C:
+		return errHangs
+	}
+}
+
+// finish is the last round, or the next try of it.
+func (k *Keeper) finish() error {
 	//guard:disk-finish-anew
 	if k.store.Err() != nil || !k.begun {
 		if err := k.anew(); err != nil {
@@ -266,17 +288,24 @@ func (k *Keeper) Finish() error {
 	}
 	k.round++
 	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0
-	if !k.objects.Gather(k.cfg.Now, k.round, 0, k) {
-		return k.failing
+	var err error
+	if k.objects.Gather(k.cfg.Now, k.round, 0, k) {
+		err = k.commit(true, true)
+	} else {
+		err = k.failing
 	}
-	return k.commit(true, true)
+	//guard:disk-finish-whole err != nil -> false
+	if err != nil {
+		k.begun = false // it lacks what the round has taken
+	}
+	return err
 }
 
 // Close ends the rounds and lets go of the directory. Without a Finish before, it is like the death of the
 // process.
 func (k *Keeper) Close() error {
 	switch {
-	case !k.halt():
+	case !k.halt() || k.last != nil:
 		return errHangs
 	case k.store == nil:
 		return nil
@@ -294,7 +323,7 @@ func (k *Keeper) halt() bool {
 	k.tell()
 	done := make(chan struct{})
 	go func() { k.work.Wait(); close(done) }()
-	timer := time.NewTimer(restPatience)
+	timer := time.NewTimer(k.patience)
 	defer timer.Stop()
 	select {
 	case <-done:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/keystead/keystead/handoff/record"
 	"github.com/keystead/keystead/internal/failure"
@@ -515,4 +516,59 @@ func TestTooMuchWaits(t *testing.T) {
 		}
 	}
 	t.Errorf("%d bytes wait", l.objs.Ungathered())
+}
+
+// TestLastRoundHangs: an end does not wait for ever for a disk that hangs when nothing was under way.
+func TestLastRoundHangs(t *testing.T) {
+	h := &hung{}
+	l := begin(t, vfs.NewCrashableMem(), 5, "interval")
+	if err := l.k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k, err := OpenKeeper(Config{Dir: "disk", Settings: l.k.cfg.Settings, Options: Options{FS: errorfs.Wrap(l.fs, h)}, Now: l.k.cfg.Now, Window: l.k.cfg.Window, Head: l.k.cfg.Head, Log: l.k.cfg.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.start(l.objs, true); err != nil {
+		t.Fatal(err)
+	}
+	k.patience, k.store.patience = 50*time.Millisecond, 50*time.Millisecond
+	held := make(chan struct{})
+	h.hold(held)
+	within(t, "Finish", func() {
+		for range 2 {
+			if err := k.Finish(); !errors.Is(err, errHangs) {
+				t.Errorf("it has ended with %v", err)
+			}
+		}
+		if err := k.Close(); !errors.Is(err, errHangs) {
+			t.Errorf("it was closed: %v", err)
+		}
+	})
+	h.hold(nil)
+	close(held)
+	until(t, "it does not end", func() bool { return k.Finish() == nil })
+	if h, _ := k.store.Head(); !h.Clean || k.Close() != nil {
+		t.Error("it has not ended in order")
+	}
+}
+
+// TestLastRoundTooLarge: what a round has taken that failed is in the next one.
+func TestLastRoundTooLarge(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "always")
+	const n = 1 + MaxBatch/(60<<10)
+	for i := range n {
+		if _, err := l.objs.SetRegister(l.at, owner.Ref{Key: "a", Name: fmt.Sprint(i)}, reqid.ID{}, owner.SetRegister{Set: register.Set{Value: make([]byte, 60<<10)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.k.Finish(); err == nil {
+		t.Error("a batch takes all of that")
+	}
+	if err := errors.Join(l.k.Finish(), l.k.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if l = begin(t, l.fs, 5, "always"); l.objs.Stats().Objects[owner.KindRegister] != n {
+		t.Errorf("%v are back of %d", l.objs.Stats().Objects, n)
+	}
 }

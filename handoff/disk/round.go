@@ -135,6 +135,7 @@ func (k *Keeper) removeOthers() {
 // fail is called when a write has failed. What is on disk stays as it is; all that the
 // objects are is written anew, beside it. It returns when that is done, or at the end.
 func (k *Keeper) fail(err error) {
+	k.begun = false
 	for {
 		k.stats.failures.Add(1)
 		k.refuse(fmt.Sprintf("writing to %s has failed: %v", k.cfg.Dir, err), err)

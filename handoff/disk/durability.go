@@ -102,7 +102,15 @@ func (s Settings) For(k owner.Kind) Durability {
 func (s Settings) Kept() bool { return s.any(func(d Durability) bool { return d != None }) }
 
 // Whole reports whether nothing that was answered can be lost.
-func (s Settings) Whole() bool { return !s.any(func(d Durability) bool { return d == Interval }) }
+func (s Settings) Whole() bool {
+	//guard:disk-whole d != Always -> d == Interval
+	return !s.any(func(d Durability) bool { return d != Always })
+}
+
+// partly reports whether some kinds are kept and others are not.
+func (s Settings) partly() bool {
+	return s.Kept() && s.any(func(d Durability) bool { return d == None })
+}
 
 func (s Settings) any(is func(Durability) bool) bool {
 	return slices.ContainsFunc(owner.Kinds(), func(k owner.Kind) bool { return is(s.For(k)) })

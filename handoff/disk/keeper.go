@@ -71,6 +71,7 @@ type Keeper struct {
 	batch   *Batch
 	failing error // what ended the present Gather
 
+	all      bool          // objects of kinds that are not kept are put as well: nobody changes them any more
 	last     chan error    // of a Finish that was given up; nil = there is none
 	patience time.Duration // restPatience, but in tests
 
@@ -244,7 +245,7 @@ func (k *Keeper) Run(objects *owner.Store, loaded bool) error {
 // start does the first round.
 func (k *Keeper) start(objects *owner.Store, loaded bool) error {
 	k.objects = objects
-	if loaded = loaded && k.store != nil; loaded {
+	if loaded = loaded && k.store != nil && !k.foreign(); loaded {
 		k.begun = true
 		k.removeOthers() // that a crash has brought back
 	} else if err := k.anew(); err != nil {
@@ -252,6 +253,14 @@ func (k *Keeper) start(objects *owner.Store, loaded bool) error {
 	}
 	objects.Track(loaded)
 	return k.step(true)
+}
+
+// foreign reports whether the store may have objects of kinds that are not kept while a process runs: they would come
+// back after a crash as they were long before it.
+func (k *Keeper) foreign() bool {
+	h, _ := k.Found()
+	//guard:disk-foreign-kinds false
+	return k.cfg.Settings.partly() && (h.Clean || h.Durability != k.cfg.Settings.String())
 }
 
 // Finish has all on disk that the objects are, which nobody changes any more: the next process
@@ -279,8 +288,11 @@ func (k *Keeper) Finish() error {
 
 // finish is the last round, or the next try of it.
 func (k *Keeper) finish() error {
+	// What was not kept until now is, all of it, with the rest.
+	//guard:disk-finish-kinds true -> false
+	k.all = true
 	//guard:disk-finish-anew
-	if k.store.Err() != nil || !k.begun {
+	if k.store.Err() != nil || !k.begun || k.cfg.Settings.partly() {
 		if err := k.anew(); err != nil {
 			return err
 		}

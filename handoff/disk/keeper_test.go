@@ -257,6 +257,60 @@ func TestClosedInOrder(t *testing.T) {
 	}
 }
 
+// TestKindsThatAreNotKept: they outlive an orderly stop, and are gone after a crash, whatever was on disk before.
+func TestKindsThatAreNotKept(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	add := func(l *life, id reqid.ID, want int64, replayed bool) {
+		t.Helper()
+		a, err := l.objs.Add(l.at, owner.Ref{Key: "a", Name: "c"}, id, counter.AddOp{Delta: 1})
+		if err != nil || a.Value != want || a.Replayed != replayed {
+			t.Errorf("the counter is %d (replayed: %v), want %d; %v", a.Value, a.Replayed, want, err)
+		}
+		l.round()
+	}
+	lock := func(l *life) bool {
+		t.Helper()
+		a, _, err := l.objs.Acquire(l.at, owner.Ref{Key: "a", Name: "l"}, reqid.ID{}, owner.AcquireLock{Holder: "h", TTL: int64(time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.round()
+		return a.Acquired
+	}
+	id := reqid.KeyID("key")
+	for _, stops := range []bool{false, true} {
+		l := begin(t, vfs.NewCrashableMem(), 5, "always")
+		add(l, id, 1, false)
+		if !lock(l) {
+			t.Error("the lock is not new")
+		}
+		const partly = "always,counter=none"
+		l = begin(t, l.crash(rng), 5, partly)
+		add(l, id, 1, true)
+		add(l, reqid.ID{}, 2, false)
+		if stops {
+			if err := l.k.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			l = begin(t, l.crash(rng), 5, partly)
+			add(l, id, 1, true)
+			add(l, reqid.ID{}, 3, false)
+		}
+		for _, next := range []string{partly, "always"} {
+			l = begin(t, l.crash(rng), 5, next)
+			add(l, id, 1, false)
+			if lock(l) {
+				t.Error("a kind that is kept is gone")
+			}
+		}
+	}
+	for text, whole := range map[string]bool{"always": true, "interval": false, "always,lock=none": false, "none": false} {
+		if s, err := ParseSettings(text, 0); err != nil || s.Whole() != whole {
+			t.Errorf("%s: nothing can be lost: %v", text, s.Whole())
+		}
+	}
+}
+
 // TestWhatRefills: a limit that is full again before it could be lost costs the disk nothing,
 // unless it has request ids.
 func TestWhatRefills(t *testing.T) {

@@ -162,7 +162,7 @@ func (k *Keeper) fail(err error) {
 
 // Put implements owner.Gatherer.
 func (k *Keeper) Put(r *owner.Record) {
-	if k.kinds[r.Kind] == None {
+	if k.kinds[r.Kind] == None && !k.all {
 		return
 	}
 	k.buf = binary.BigEndian.AppendUint64(k.buf[:0], uint64(k.clock(r.At)))

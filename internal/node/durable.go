@@ -154,7 +154,7 @@ func (n *Node) resume(last, next uint64, now int64, file *statefile.State) (resu
 	//guard:disk-loss !h.Clean -> false
 	if !h.Clean && (err != nil || !before.Whole()) {
 		n.lossPartial = true
-		n.declareLoss(next, now, "what the last process answered in its last moments may be lost: it did not stop in order, and kept what it decided on disk once an interval")
+		n.declareLoss(next, now, "what the last process answered in its last moments may be lost, and all of the kinds that it did not keep on disk: it did not stop in order")
 	}
 	return true, nil
 }

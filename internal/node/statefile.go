@@ -192,7 +192,7 @@ func (n *Node) lossWarning() (problem, hint string) {
 		return "", ""
 	}
 	if n.keeper() != nil && n.lossPartial {
-		return fmt.Sprintf("the last process did not stop in order, in epoch %d: what it answered in its last %s may be lost", n.rule.lost, n.keeper().Status().Settings.Interval),
+		return fmt.Sprintf("the last process did not stop in order, in epoch %d: what it answered in its last %s may be lost, and what it did not keep on disk is", n.rule.lost, n.keeper().Status().Settings.Interval),
 			"--durability always loses nothing that was answered; answers name the loss for --max-lock-ttl"
 	}
 	return fmt.Sprintf("the state of the last process was lost in epoch %d: counters, limits and locks began anew", n.rule.lost),

@@ -195,6 +195,10 @@ func (n *Node) lossWarning() (problem, hint string) {
 		return fmt.Sprintf("the last process did not stop in order, in epoch %d: what it answered in its last %s may be lost, and what it did not keep on disk is", n.rule.lost, n.keeper().Status().Settings.Interval),
 			"--durability always loses nothing that was answered; answers name the loss for --max-lock-ttl"
 	}
+	if n.lostRows == 0 { // by a process before the last one, which has told this one of it
+		return fmt.Sprintf("state of an earlier process was lost in epoch %d, all of it or what it had answered last", n.rule.lost),
+			"answers name the loss for --max-lock-ttl"
+	}
 	return fmt.Sprintf("the state of the last process was lost in epoch %d: counters, limits and locks began anew", n.rule.lost),
 		"stop it with SIGTERM, and it keeps its state; answers name the loss for --max-lock-ttl"
 }

@@ -229,7 +229,7 @@ func (l *latch) check(t *testing.T, ctx context.Context, c *client.Client, alway
 				fits = i
 			}
 		}
-		lost = len(states) - 1 - max(fits, 0)
+		lost = min(len(states)-1-max(fits, 0), len(l.acked))
 		if fits < 0 || always || fits+1 < len(states) && states[fits+1].acked.Before(before) {
 			t.Errorf("lock %s has token %d; the last answer was %d, and %q was under way: of %d answers %d are lost, one %s before the end",
 				l.key, is, last.token, l.pending, len(l.acked), lost, before.Add(interval).Sub(states[min(max(fits, 0)+1, len(states)-1)].acked))

@@ -106,6 +106,9 @@ func OpenKeeper(cfg Config) (*Keeper, error) {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.tell()
 	numbers, err := k.stores()
+	if err == nil {
+		err = k.clear()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +120,7 @@ func OpenKeeper(cfg Config) (*Keeper, error) {
 		// One that was begun anew beside it, and was not whole yet.
 		//guard:disk-unfinished
 		if _, whole := s.Head(); !whole {
-			if err := errors.Join(s.Close(), k.fs().RemoveAll(k.dir(n))); err != nil {
+			if err := errors.Join(s.Close(), k.remove(n)); err != nil {
 				return nil, err
 			}
 			continue

@@ -384,6 +384,63 @@ func TestBegunAnew(t *testing.T) {
 	}
 }
 
+// TestRemovedInPart: a process that dies while it removes a store that was not whole, or that another one stands for, keeps
+// nobody from starting.
+func TestRemovedInPart(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for _, whole := range []bool{false, true} {
+		for stop := 0; ; stop++ {
+			l := begin(t, vfs.NewCrashableMem(), 5, "always")
+			for range 20 {
+				l.step(rng)
+			}
+			l.round()
+			was := l.objects()
+			if err := l.k.anew(); err != nil {
+				t.Fatal(err)
+			}
+			if l.objs.Track(false); whole {
+				l.round()
+			}
+			fs := l.crash(rng)
+			_ = l.k.Close()
+			dies := &dying{FS: fs, left: stop}
+			if k, err := OpenKeeper(Config{Dir: "disk", Settings: l.k.cfg.Settings, Options: Options{FS: dies}, Now: l.k.cfg.Now, Window: l.k.cfg.Window, Head: l.k.cfg.Head, Log: l.k.cfg.Log}); err == nil {
+				k.removeOthers()
+				_ = k.Close()
+			}
+			begin(t, fs, 5, "always").same(was, "after a removal in part")
+			if dies.left > 0 {
+				break
+			}
+		}
+	}
+}
+
+// dying is a file system of a process that dies when it has removed some files of stores: the first by their names.
+type dying struct {
+	vfs.FS
+	left int
+}
+
+func (d *dying) RemoveAll(dir string) error {
+	names, err := d.FS.List(dir)
+	if err != nil {
+		return d.FS.RemoveAll(dir)
+	}
+	slices.Sort(names)
+	slices.Reverse(names) // "format" before tables
+	for _, name := range names {
+		if d.left--; d.left < 0 {
+			return errors.New("dead")
+		}
+		if err := d.FS.Remove(d.FS.PathJoin(dir, name)); err != nil {
+			return err
+		}
+	}
+	return d.FS.RemoveAll(dir)
+}
+
 // TestOldIDs: what is older than the window is dropped, however much changes.
 func TestOldIDs(t *testing.T) {
 	l := begin(t, vfs.NewCrashableMem(), 5, "interval")

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/keystead/keystead/handoff/record"
@@ -127,9 +130,45 @@ func (k *Keeper) removeOthers() {
 	numbers, _ := k.stores()
 	for _, n := range numbers {
 		if n != k.number {
-			_ = k.fs().RemoveAll(k.dir(n))
+			_ = k.remove(n)
 		}
 	}
+}
+
+// removing is what the name of a store ends in that is being removed: one of which files are missing would be damaged.
+const removing = ".removing"
+
+// remove removes a store, in two steps, so that a crash leaves all of it or nothing that counts.
+func (k *Keeper) remove(n int) error {
+	gone := k.dir(n) + removing
+	if err := k.fs().RemoveAll(gone); err != nil {
+		return err
+	}
+	//guard:disk-removed-whole k.fs().Rename(k.dir(n), gone) -> k.fs().RemoveAll(k.dir(n))
+	if err := k.fs().Rename(k.dir(n), gone); err != nil {
+		return err
+	}
+	d, err := k.fs().OpenDir(k.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close(), k.fs().RemoveAll(gone))
+}
+
+// clear removes what a removal has left that a crash has ended.
+func (k *Keeper) clear() error {
+	names, err := k.fs().List(k.cfg.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, removing) {
+			if err := k.fs().RemoveAll(filepath.Join(k.cfg.Dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // fail is called when a write has failed. What is on disk stays as it is; all that the
@@ -156,7 +195,7 @@ func (k *Keeper) fail(err error) {
 			return
 		}
 		_ = k.store.Close()
-		_ = k.fs().RemoveAll(k.dir(k.number))
+		_ = k.remove(k.number)
 	}
 }
 

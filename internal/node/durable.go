@@ -168,8 +168,7 @@ func (n *Node) keepOnDisk(resumed bool) error {
 	return nil
 }
 
-// leaveDisk reads what an earlier process kept on disk that this one does not keep any more, and
-// removes it.
+// leaveDisk reads what an earlier process kept on disk that this one does not keep any more.
 func (n *Node) leaveDisk(last, next uint64, now int64, file *statefile.State) (resumed bool, err error) {
 	dir := filepath.Join(n.cfg.DataDir, diskDirectory)
 	if _, err := os.Stat(dir); n.cfg.DataDir == "" || errors.Is(err, os.ErrNotExist) {
@@ -185,7 +184,21 @@ func (n *Node) leaveDisk(last, next uint64, now int64, file *statefile.State) (r
 	if err = errors.Join(err, k.Close()); err != nil {
 		return false, err
 	}
-	return resumed, os.RemoveAll(dir)
+	return resumed, nil
+}
+
+// clearDisk removes the store on disk of an earlier process, if this one keeps none, in two steps: one that is removed in
+// part would be damaged. The epoch is kept by then, so that it does not count any more.
+func (n *Node) clearDisk() {
+	dir := filepath.Join(n.cfg.DataDir, diskDirectory)
+	gone := dir + ".removing"
+	err := os.RemoveAll(gone)
+	if _, there := os.Stat(dir); err == nil && there == nil && n.rule.keeper == nil {
+		err = errors.Join(os.Rename(dir, gone), syncDir(n.cfg.DataDir), os.RemoveAll(gone))
+	}
+	if err != nil {
+		n.cfg.Log.Warn("a store on disk that does not count any more cannot be removed", "directory", dir, "error", err)
+	}
 }
 
 // onDisk has answers wait for the disk. It implements rpc.Copies.

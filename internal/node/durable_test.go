@@ -136,6 +136,32 @@ func TestDeathWhileItBegins(t *testing.T) {
 			t.Errorf("what was before is gone, or a loss is declared (%d)", n.rule.lost)
 		}
 	})
+	t.Run("none", func(t *testing.T) {
+		dir := t.TempDir()
+		n := startDurable(t, dir, "always", nil)
+		u := use(t, n)
+		n.Stop()
+		blocks := epochPath(dir) + ".tmp"
+		if err := os.Mkdir(blocks, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(Config{ID: "n1", GRPCAddr: "127.0.0.1:0", DataDir: dir, Durability: "none"}); err == nil {
+			t.Fatal("it starts without an epoch")
+		}
+		remove(t, blocks)
+		left := filepath.Join(dir, diskDirectory+".removing")
+		if err := os.Mkdir(left, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if n = startDurable(t, dir, "none", nil); !u.again(t, n) || n.rule.lost != 0 {
+			t.Errorf("what was before is gone, or a loss is declared (%d)", n.rule.lost)
+		}
+		for _, path := range []string{left, filepath.Join(dir, diskDirectory)} {
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s is there: %v", path, err)
+			}
+		}
+	})
 	t.Run("not used", func(t *testing.T) {
 		dir := t.TempDir()
 		n := startDurable(t, dir, "always", nil)

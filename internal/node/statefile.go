@@ -158,6 +158,9 @@ func (n *Node) beginStandalone() error {
 		return err
 	}
 	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
+	if dir != "" {
+		n.clearDisk()
+	}
 	if s != nil {
 		return s.Done()
 	}

@@ -179,11 +179,12 @@ func (sh *shard) beginTrack(stored bool) {
 }
 
 // Gather hands over what has changed since the last one, shard by shard. round is one
-// more than that of the Gather before. A limit that is full again in less than soon, ns, and has no request ids, counts as
-// absent. It returns false if to ended it: what it had not come to is left for the next.
-func (s *Store) Gather(clock func() int64, round uint64, soon int64, to Gatherer) bool {
+// more than that of the Gather before. A limit that is full again in less than soon, ns, and
+// has no request ids, counts as absent. It returns false if to ended it: what it had not come
+// to is left for the next.
+func (s *Store) Gather(now int64, round uint64, soon int64, to Gatherer) bool {
 	for i := range s.shards {
-		if !s.shards[i].gather(clock(), round, soon, to) {
+		if !s.shards[i].gather(now, round, soon, to) {
 			return false
 		}
 	}

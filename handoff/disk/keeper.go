@@ -304,7 +304,7 @@ func (k *Keeper) finish() error {
 	k.round++
 	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0
 	var err error
-	if k.objects.Gather(k.cfg.Now, k.round, 0, k) {
+	if k.objects.Gather(k.cfg.Now(), k.round, 0, k) {
 		err = k.commit(true, true)
 	} else {
 		err = k.failing

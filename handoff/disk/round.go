@@ -84,7 +84,7 @@ func (k *Keeper) step(tend bool) error {
 	if k.cfg.Settings.For(owner.KindLimit) == Interval {
 		soon = int64(k.cfg.Settings.Interval)
 	}
-	if !k.objects.Gather(k.cfg.Now, k.round, soon, k) {
+	if !k.objects.Gather(began, k.round, soon, k) {
 		return k.failing
 	}
 	//guard:disk-tended began-k.tended >= int64(tendEvery) -> false

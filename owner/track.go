@@ -53,8 +53,10 @@ type tracked struct {
 		gone []byte
 		news []byte
 	}
-	held  int64                // bytes that the store counts for gone and news
-	marks [marks]atomic.Uint64 // by the low bits of the hash: the round that the last change that is awaited goes into
+	held int64 // bytes that the store counts for gone and news
+
+	// By the low bits of the hash: the round that the last change goes into that is awaited, and that of the others.
+	awaited, others [marks]atomic.Uint64
 }
 
 // marks is how many a shard has: few enough for a cache, and enough that an answer rarely waits
@@ -97,10 +99,17 @@ func (sh *shard) trackLocked(slot uint32, e *entry, hash uint64) {
 			sh.store.cfg.Journal.Crowded()
 		}
 	}
-	if sh.store.cfg.Journal.Awaited(e.kind) {
-		//guard:disk-mark
-		sh.track.marks[hash%marks].Store(sh.track.round + 1)
+	sh.markLocked(e.kind, hash)
+}
+
+// markLocked notes into which round a change goes.
+func (sh *shard) markLocked(k Kind, hash uint64) {
+	to := &sh.track.others
+	if sh.store.cfg.Journal.Awaited(k) {
+		to = &sh.track.awaited
 	}
+	//guard:disk-mark
+	to[hash%marks].Store(sh.track.round + 1)
 }
 
 // noteIDsLocked notes that all ids of an object have changed.
@@ -121,9 +130,7 @@ func (sh *shard) noteGoneLocked(slot uint32) {
 	sh.track.gone = append(sh.track.gone, byte(n>>8), byte(n), e.nameLen)
 	sh.track.gone = append(sh.track.gone, e.text()...)
 	sh.weighLocked()
-	if sh.store.cfg.Journal.Awaited(e.kind) {
-		sh.track.marks[hash%marks].Store(sh.track.round + 1)
-	}
+	sh.markLocked(e.kind, hash)
 }
 
 // weighLocked has the store count what waits to be gathered.
@@ -271,8 +278,13 @@ func toDelete(gone []byte, to Gatherer) {
 	}
 }
 
-// Awaits returns the round whose end answers about keys at this position wait for.
-func (s *Store) Awaits(hash uint64) uint64 { return s.shard(hash).track.marks[hash%marks].Load() }
+// Awaits returns the round whose end answers about keys at this position wait for, and that which has all that they tell, also
+// of kinds that are not awaited.
+func (s *Store) Awaits(hash uint64) (awaited, all uint64) {
+	t := &s.shard(hash).track
+	awaited = t.awaited[hash%marks].Load()
+	return awaited, max(awaited, t.others[hash%marks].Load())
+}
 
 // Ungathered returns how many bytes of memory wait for the next Gather, beside the objects
 // themselves.

@@ -101,18 +101,16 @@ var errUngathered = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 
 
 // Durable reports whether answers about keys at this position may be told, as far as the disk
 // is concerned.
-func (k *Keeper) Durable(hash uint64) bool {
-	return k.completed.Load() >= k.objects.Awaits(hash) && !k.late.Load()
-}
+func (k *Keeper) Durable(hash uint64) bool { return k.told(k.objects.Awaits(hash)) }
 
 // Await waits until they may be. It returns false if it gave up: the disk does not take what
 // was decided.
 func (k *Keeper) Await(ctx context.Context, hash uint64) bool {
-	need, since := k.objects.Awaits(hash), k.cfg.Now()
+	awaited, all := k.objects.Awaits(hash)
 	for {
 		ended := *k.ended.Load()
 		switch {
-		case k.told(need, since):
+		case k.told(awaited, all):
 			return true
 		case k.refusing.Load() != nil || k.closed.Load():
 			return false
@@ -126,9 +124,9 @@ func (k *Keeper) Await(ctx context.Context, hash uint64) bool {
 	}
 }
 
-// told reports whether an answer of a moment, which tells what goes into a round, may be told. When the disk is late, that is
-// when the answer itself is on disk: so even one that is slow for good lets answers out.
-func (k *Keeper) told(need uint64, since int64) bool {
-	//guard:disk-late-own k.safe.Load() > since -> true
-	return k.completed.Load() >= need && (!k.late.Load() || k.safe.Load() > since)
+// told reports whether an answer may be told, by the rounds that it waits for: see owner.Store.Awaits. When the disk is late,
+// that is when all that it tells is on disk: so even one that is slow for good lets answers out.
+func (k *Keeper) told(awaited, all uint64) bool {
+	//guard:disk-late-own all -> awaited
+	return k.completed.Load() >= awaited && (!k.late.Load() || k.completed.Load() >= all)
 }

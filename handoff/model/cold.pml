@@ -23,7 +23,7 @@
  * them. WITNESS_... makes an error of something that has to be possible.
  */
 
-/* Bounds. MORE_... is searched as the model as it is, beyond them. */
+/* Bounds. MORE_... is searched as the model as it is, beyond them. BOTH has operations on either object. */
 #ifndef OPERATIONS
 #ifdef WITNESS_FORGOTTEN
 #define OPERATIONS 2
@@ -39,13 +39,14 @@
 #endif
 #endif
 #ifndef LOSSES /* of all of the row, that are declared */
-#if defined(MORE_LOSSES) || defined(NO_EPOCH_OF_LOSS) || defined(NO_DISCARD_WITH_EPOCH) || defined(NO_OPERATOR)
+#if defined(MORE_LOSSES) || defined(NO_EPOCH_OF_LOSS) || defined(NO_DISCARD_WITH_EPOCH) || \
+    defined(NO_OPERATOR) || defined(NO_ROUND_OF_LOSS)
 #define LOSSES 1
 #else
 #define LOSSES 0
 #endif
 #endif
-#if defined(MORE_ROUNDS) || defined(NO_NOTE_FIRST) || defined(NO_WHOLE_ROUND)
+#if defined(MORE_ROUNDS) || defined(NO_NOTE_FIRST) || defined(NO_WHOLE_ROUND) || defined(NO_ROUND_OF_LOSS)
 #define SLOW /* other steps come between the two of a round */
 #endif
 
@@ -70,6 +71,7 @@ typedef Node {
   byte loss;     /* the losses that it knows of */
   byte opened;   /* the incarnations that have had it: bits */
   byte clean;    /* those of them that stopped in order: bits */
+  byte sure;     /* the part of the state that the process knows to be there and to count */
   /* What the owner is told of it. */
   byte kept;     /* all of this is there */
   bool keeps     /* and all of the copy */
@@ -109,13 +111,12 @@ mtype making = idle;     /* a standby, or the next owner */
 byte tgt = NONE, tgtinc;
 byte mark;
 
-byte ops;                /* that were done */
+byte ops, all;           /* operations that were done: how many, which */
 byte told, toldi;        /* acknowledged under always, and under interval too */
 byte dead;               /* operations that the row has gone on without */
 
 #define LIVE(n, i)  (n < NONE && x[n].up && x[n].inc == i)
 #define DEAD(n, i)  (n < NONE && !(x[n].up && x[n].inc == i))
-#define ALL         ((1 << ops) - 1)
 #define CURRENT     (own == act && stb == vs && stbinc == vsinc) /* who acts goes by the last table */
 
 /* A disk that was heard counts for a process that the row names. */
@@ -139,7 +140,7 @@ byte dead;               /* operations that the row has gone on without */
 #ifdef NO_OWN_DISK
 #define OWN(s)      true
 #else
-#define OWN(s)      ((x[act].disk & s) == s)
+#define OWN(s)      ((x[act].sure & s) == s)
 #endif
 #define HAS(t, i, s)   (LIVE(t, i) && (x[t].mem & s) == s)
 #define KEEPS(t, i, s) (LIVE(t, i) && x[t].keeps && (x[t].kept & s) == s)
@@ -200,7 +201,7 @@ inline age() { /* the row was changed */
 inline rest() { making = idle; tgt = NONE; tgtinc = 0; mark = 0 }
 inline retire() { act = NONE; vs = NONE; vsinc = 0; rest() }
 inline clear(n) { /* its memory of the row is gone */
-  x[n].mem = 0; x[n].holds = false; x[n].whole = false; x[n].view = 0; x[n].keeps = false; x[n].kept = 0;
+  x[n].mem = 0; x[n].holds = false; x[n].whole = false; x[n].view = 0; x[n].keeps = false; x[n].kept = 0; x[n].sure = 0;
   noted = noted && !CUTS(n)
 }
 inline cut() { walks = NONE; note = 0; noted = false; known = 0 }
@@ -239,7 +240,8 @@ inline giveUp() { /* what the target has of the copy is forgotten at once, which
 }
 
 /* A round would write something, or say something. */
-#define NEWS(n)     (x[n].disk != x[n].mem || x[n].loss != x[n].view || x[n].whole && (!x[n].keeps || x[n].kept != x[n].mem))
+#define NEWS(n)     (x[n].disk != x[n].mem || x[n].loss != x[n].view || x[n].sure != x[n].mem || \
+                     x[n].whole && (!x[n].keeps || x[n].kept != x[n].mem))
 
 inline begin(n) {
   walks = n;
@@ -257,6 +259,11 @@ inline commit(n) {
   x[n].keeps = noted;
   x[n].kept = (x[n].keeps -> x[n].kept : 0);
   x[n].loss = known;
+#ifdef NO_ROUND_OF_LOSS /* an earlier round will do */
+  x[n].sure = x[n].disk;
+#else
+  x[n].sure = (known == x[n].view -> x[n].disk : 0);
+#endif
   cut()
 }
 
@@ -265,7 +272,7 @@ proctype Process(byte n) {
 end:
   do
   :: atomic { x[n].up -> down(n) }
-  :: atomic { x[n].up && NAMED(n) && walks != n && (x[n].whole || !x[n].holds) -> /* an orderly stop: its last round has all */
+  :: atomic { x[n].up && NAMED(n) && walks != n && (x[n].whole || !x[n].holds) -> /* it stops in order */
     if
     :: x[n].whole -> x[n].disk = x[n].mem; x[n].loss = x[n].view
     :: else
@@ -330,13 +337,13 @@ end:
     retire();
     act = n; vs = stb; vsinc = stbinc;
     if
-    :: from == fromdisk -> clear(n); x[n].mem = CONTENT(n)
+    :: from == fromdisk -> clear(n); x[n].mem = CONTENT(n); x[n].sure = CONTENT(n)
     :: from == nothing -> clear(n)
     :: else
     fi;
     x[n].holds = true; x[n].whole = true; x[n].view = lost;
 #ifdef WITNESS_FORGOTTEN /* what nobody was told is gone, and what somebody was told is there */
-    assert((ALL & ~x[n].mem) == 0 || told == 0);
+    assert((all & ~x[n].mem) == 0 || told == 0);
 #endif
 #ifdef WITNESS_CLEAN /* what was told under interval is there */
     assert(from != fromdisk || (toldi & ~told) == 0);
@@ -347,7 +354,7 @@ end:
     assert((told & ~x[n].mem) == 0);  /* it has all that was acknowledged under always, */
     assert((toldi & ~x[n].mem) == 0); /* and under interval, if no loss was declared, */
     assert((dead & x[n].mem) == 0);   /* and nothing comes back */
-    dead = ALL & ~x[n].mem
+    dead = all & ~x[n].mem
   }
   od
 }
@@ -358,8 +365,19 @@ proctype Owner() {
 end:
   do
   :: atomic { act != NONE && making != frozen && making != handed && ops < OPERATIONS ->
-    x[act].mem = x[act].mem | (1 << ops);
-    ops++
+    if
+#if !defined(NO_ROUND_OF_LOSS) || defined(BOTH)
+    :: s = 1 /* on the object of the first shard */
+#endif
+#if defined(NO_ROUND_OF_LOSS) || defined(BOTH)
+    :: s = 2 /* of the second */
+#endif
+    fi;
+    s = s << (2 * ops);
+    x[act].mem = x[act].mem | s;
+    all = all | s;
+    ops++;
+    s = 0
   }
   :: atomic { act != NONE && making != handed -> /* an answer about one of the objects */
     if

@@ -39,6 +39,12 @@ type Head struct {
 	// Lost is the epoch of a loss that answers name still, and LostLeft for how long, ns.
 	Lost     uint64 `json:"lost_epoch,omitempty"`
 	LostLeft int64  `json:"lost_left_ns,omitempty"`
+	// LostSince is the time of day of the backup since which it was lost, in ns since 1970; 0 = it was lost
+	// in another way.
+	LostSince int64 `json:"lost_since_unix_ns,omitempty"`
+	// Restored is the time of day of the backup that the store was made of, in ns since 1970: what was
+	// decided since is lost. 0 = it was not, or its process has gone on since.
+	Restored int64 `json:"restored_unix_ns,omitempty"`
 	// Version is that of the program, for people.
 	Version string `json:"version,omitempty"`
 }

@@ -55,12 +55,13 @@ type Store struct {
 	compacted chan struct{} // one item: a flush or a compaction has ended
 
 	// Invariant: the engine is closed only when no call uses it.
-	mu     sync.Mutex // guards what follows
-	calls  int        // that use the engine
-	idle   chan struct{}
-	closed bool
-	ended  chan struct{} // closed when the engine is, or is given up
-	endErr error
+	mu        sync.Mutex // guards what follows
+	calls     int        // that use the engine
+	idle      chan struct{}
+	closed    bool
+	snapshots map[*Snapshot]struct{} // that are open
+	ended     chan struct{}          // closed when the engine is, or is given up
+	endErr    error
 
 	patience time.Duration
 	given    atomic.Int64 // bytes of the batches
@@ -311,6 +312,7 @@ func (s *Store) finish() (err error) {
 	if !s.reader && s.Err() == nil {
 		err = s.db.Flush()
 	}
+	s.closeSnapshots()
 	err = errors.Join(err, s.db.Close())
 	if !s.reader {
 		s.gate.note(true)

@@ -83,6 +83,7 @@ type Keeper struct {
 	refusing  atomic.Pointer[failure.Error]
 	ended     atomic.Pointer[chan struct{}] // closed and replaced when answers may look again
 	wake      chan struct{}                 // capacity 1: somebody waits for a round
+	asked     chan chan snapshotAsked       // for snapshots
 	closed    atomic.Bool
 	stats     keeperStats
 
@@ -99,7 +100,7 @@ type keeperStats struct {
 // OpenKeeper opens what is on disk, which Found tells of and Load reads. Nothing is written
 // before Run.
 func OpenKeeper(cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), patience: restPatience}
+	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), asked: make(chan chan snapshotAsked), patience: restPatience}
 	for _, kind := range owner.Kinds() {
 		k.kinds[kind] = cfg.Settings.For(kind)
 	}

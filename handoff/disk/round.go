@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -67,11 +68,52 @@ func (k *Keeper) run() {
 			return
 		case <-k.wake:
 		case <-tick.C:
+		case asked := <-k.asked:
+			err := k.step(true)
+			asked <- k.snapshot(err)
+			if err != nil {
+				k.fail(err)
+			}
+			continue
 		}
 		if err := k.step(false); err != nil {
 			k.fail(err)
 		}
 	}
+}
+
+// Snapshot does a round, and returns the store as it is at the end of that: all objects, and the
+// entries about their request ids, are of this moment. No round waits for the reader.
+func (k *Keeper) Snapshot(ctx context.Context) (*Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotPatience)
+	defer cancel()
+	done := make(chan snapshotAsked, 1)
+	select {
+	case k.asked <- done:
+	case <-k.ctx.Done():
+		return nil, ErrClosed
+	case <-ctx.Done():
+		return nil, fmt.Errorf("no round on disk has ended: %w", ctx.Err())
+	}
+	select {
+	case a := <-done:
+		return a.p, a.err
+	case <-ctx.Done():
+		go func() {
+			if a := <-done; a.p != nil {
+				a.p.Close()
+			}
+		}()
+		return nil, fmt.Errorf("the round on disk has not ended: %w", ctx.Err())
+	}
+}
+
+// snapshot is that of the round that has ended so.
+func (k *Keeper) snapshot(err error) (a snapshotAsked) {
+	if a.err = err; err == nil {
+		a.p, a.err = k.store.Snapshot()
+	}
+	return a
 }
 
 // step does a round: what has changed until now is on disk when it returns nil. tend has it look

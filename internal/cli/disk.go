@@ -64,7 +64,8 @@ With --json: {"dir": "…", "node": "…", "epoch": number, "stopped_in_order": 
 "…", "written": "RFC 3339", "clock": seconds of the disk's clock, "program": "…", "objects":
 {"KIND": number}, "bytes": of the objects, "request_id_entries": number, "request_id_bytes",
 "largest": [{"key", "objects", "bytes"}], "stores": [{"number", "dir", "counts": bool, "whole":
-bool, "error"}], "unused": why a node would not go on from it}. With --key: {"key": "…",
+bool, "error"}], "unused": why a node would not go on from it,
+"restored": the time of the backup that it is of, as long as no node has run on it}. With --key: {"key": "…",
 "written", "objects": as "keystead key --json"}.`,
 		Example: `  keystead disk inspect /var/lib/keystead
   keystead disk inspect /var/lib/keystead --key alice
@@ -160,6 +161,7 @@ type inspectedJSON struct {
 	Largest    []keySizeJSON    `json:"largest"`
 	Stores     []storeJSON      `json:"stores"`
 	Unused     string           `json:"unused,omitempty"`
+	Restored   *time.Time       `json:"restored,omitempty"`
 
 	lossless bool
 }
@@ -194,6 +196,10 @@ func inspectDisk(ctx context.Context, progressTo io.Writer, o *node.Offline, x *
 	v := &inspectedJSON{Dir: x.Dir, Node: x.Head.Node, Epoch: x.Head.Epoch, Clean: x.Head.Clean, Durability: x.Head.Durability,
 		Written: time.Unix(0, x.Head.Written).UTC(), Clock: seconds(x.Head.Clock), Program: x.Head.Version, Objects: map[string]int64{}, Largest: []keySizeJSON{},
 		Stores: storesJSON(o), Unused: o.Unused, lossless: x.Lossless()}
+	if at := x.Head.Restored; at != 0 {
+		t := time.Unix(0, at).UTC()
+		v.Restored = &t
+	}
 	bar := newProgress(progressTo)
 	defer bar.clear()
 	var last keySizeJSON
@@ -248,6 +254,9 @@ func (v *inspectedJSON) print(out io.Writer) error {
 	total := int64(0)
 	for _, n := range v.Objects {
 		total += n
+	}
+	if v.Restored != nil {
+		stopped = "never: restored from a backup of " + v.Restored.Format(time.RFC3339) + ", and no node has run on it"
 	}
 	fmt.Fprintf(out, "node         %s\nepoch        %d\nstopped      %s\ndurability   %s\nwritten      %s\ndisk's clock %s\nprogram      %s\nstore        %s\n",
 		printable(v.Node), v.Epoch, stopped, v.Durability, v.Written.Format(time.RFC3339), people(time.Duration(v.Clock)), orDash(v.Program), v.Dir)

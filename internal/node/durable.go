@@ -118,7 +118,7 @@ func (n *Node) head() disk.Head {
 		h.Unknown = max(1, now-n.rule.start)
 	}
 	if left := n.rule.lostUntil - now; n.rule.lost != 0 && left > 0 {
-		h.Lost, h.LostLeft = n.rule.lost, left
+		h.Lost, h.LostLeft, h.LostSince = n.rule.lost, left, n.restored
 	}
 	return h
 }
@@ -150,14 +150,24 @@ func (n *Node) resume(last, next uint64, now int64, file *statefile.State) (resu
 	}
 	n.rule.lost, n.rule.lostUntil = h.Lost, now+h.LostLeft
 	n.cfg.Log.Info("goes on from the store on disk", "objects", objects, "took", time.Since(began).Round(time.Millisecond), "in order", h.Clean)
+	n.restored = h.LostSince
+	//guard:restored-loss
+	if h.Restored != 0 {
+		n.restored = h.Restored
+		n.declareLoss(next, now, "restored from a backup of "+dateOf(h.Restored)+": what was answered since is lost")
+		return true, nil
+	}
 	before, err := disk.ParseSettings(h.Durability, 0)
 	//guard:disk-loss !h.Clean -> false
 	if !h.Clean && (err != nil || !before.Whole()) {
-		n.lossPartial = true
+		n.lossPartial, n.restored = true, 0
 		n.declareLoss(next, now, "what the last process answered in its last moments may be lost, and all of the kinds that it did not keep on disk: it did not stop in order")
 	}
 	return true, nil
 }
+
+// dateOf writes a time of day, in ns since 1970.
+func dateOf(unix int64) string { return time.Unix(0, unix).UTC().Format(time.RFC3339) }
 
 // keepOnDisk has the store kept from now on. It comes before the epoch is kept: until then what an earlier process has left
 // counts, and from then on what is written here.

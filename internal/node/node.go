@@ -201,7 +201,10 @@ type Node struct {
 	began    time.Time
 	complete atomic.Bool // see ready
 
+	backingUp   atomic.Bool
+	stall       time.Duration // of a backup, in tests; 0 = backupStall
 	keeps       *keeps
+	restored    int64 // the time of the backup since which something was lost, in ns since 1970; 0 = it was not
 	lossPartial bool  // what was lost is what the last process answered in its last moments
 	lostRows    int64 // of a lone node: all, if the state of the last process was lost
 
@@ -243,6 +246,9 @@ func (n *Node) start() (err error) {
 			return err
 		}
 		n.stops = append(n.stops, func() { n.keeps.leave(); _ = release() })
+		if err := neverHalfRestored(dir); err != nil {
+			return err
+		}
 	}
 	if err := n.listen(); err != nil {
 		return err

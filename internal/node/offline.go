@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -64,7 +65,7 @@ func OpenOffline(dir string) (*Offline, error) {
 		return nil, err
 	}
 	o := &Offline{Dir: filepath.Join(dir, diskDirectory), release: release}
-	if err := o.find(dir); err != nil {
+	if err := cmp.Or(neverHalfRestored(dir), o.find(dir)); err != nil {
 		return nil, errors.Join(err, release())
 	}
 	return o, nil

@@ -194,6 +194,10 @@ func (n *Node) lossWarning() (problem, hint string) {
 	if n.rule == nil || n.rule.lost == 0 || n.cfg.Clock.Now() >= n.rule.lostUntil {
 		return "", ""
 	}
+	if n.restored != 0 {
+		return fmt.Sprintf("restored in epoch %d from a backup of %s: what was answered since is lost", n.rule.lost, dateOf(n.restored)),
+			"tell the users of counters and quotas; answers name the loss for --max-lock-ttl"
+	}
 	if n.keeper() != nil && n.lossPartial {
 		return fmt.Sprintf("the last process did not stop in order, in epoch %d: what it answered in its last %s may be lost, and what it did not keep on disk is", n.rule.lost, n.keeper().Status().Settings.Interval),
 			"--durability always loses nothing that was answered; answers name the loss for --max-lock-ttl"

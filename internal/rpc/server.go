@@ -104,6 +104,9 @@ type Config struct {
 	Ready func() error
 	// Splits does what is decided about splits of objects. nil = nothing is split.
 	Splits Splits
+	// Backup sends what the node has on disk, in pieces, with about how many bytes there are. nil =
+	// it keeps nothing there.
+	Backup func(ctx context.Context, send func(data []byte, about int64) error) error
 	// Policies are limits with names, which are this Store's, too. nil = there are none.
 	Policies Policies
 

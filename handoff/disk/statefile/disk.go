@@ -21,16 +21,11 @@ package statefile
 
 import (
 	"bufio"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 )
 
 // Names in the data directory.
@@ -41,17 +36,11 @@ const (
 	Spare   = "state.reserve" // room that is set aside for it
 )
 
-// Bounds.
-const (
-	maxHeader = 1 << 20 // bytes
-	blockSize = 1 << 20 // bytes after which a block is closed
-	maxBlock  = blockSize + MaxRecord + binary.MaxVarintLen64
+// MaxRecord bounds a record, in bytes.
+const MaxRecord = 2 << 20
 
-	// MaxRecord bounds a record, in bytes.
-	MaxRecord = 2 << 20
-	magicName = "keystead state "
-	magic     = magicName + "1\n"
-)
+// state is the form of the file.
+var state = Form{Word: "keystead state ", Damaged: ErrDamaged, Newer: ErrNewer}
 
 // Header says whose state it is.
 type Header struct {
@@ -88,8 +77,6 @@ var ErrNewer = errors.New("the state file is of a newer Keystead")
 // this program does not know.
 var ErrDamaged = errors.New("the state file is damaged")
 
-var table = crc32.MakeTable(crc32.Castagnoli)
-
 // Write writes the state to the directory, into the room that was set aside for it.
 // records calls put with each record; its error is returned. If it fails, a file that is
 // there already stays as it is, and the room stays set aside.
@@ -113,14 +100,14 @@ func Write(dir string, h Header, records func(put func(record []byte) error) err
 			}
 		}
 	}()
-	w := &writer{w: bufio.NewWriterSize(f, 1<<20)}
-	if err := w.head(h); err != nil {
+	w, err := state.NewWriter(f, h)
+	if err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
-	if err := records(w.put); err != nil {
+	if err := records(w.Put); err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
-	if err := w.end(); err != nil {
+	if err := w.End(); err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
 	size, err := f.Seek(0, io.SeekCurrent)
@@ -133,7 +120,7 @@ func Write(dir string, h Header, records func(put func(record []byte) error) err
 	if err := os.Rename(partial, filepath.Join(dir, Name)); err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
-	return int64(w.count), syncDir(dir)
+	return int64(w.Count), syncDir(dir)
 }
 
 func syncDir(dir string) error {
@@ -142,64 +129,6 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-type writer struct {
-	w     *bufio.Writer
-	block []byte
-	count uint64
-}
-
-func (w *writer) head(h Header) error {
-	b, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	if _, err := w.w.WriteString(magic); err != nil {
-		return err
-	}
-	return w.part(b)
-}
-
-func (w *writer) part(b []byte) error {
-	var head [8]byte
-	binary.BigEndian.PutUint32(head[:], uint32(len(b)))
-	binary.BigEndian.PutUint32(head[4:], crc32.Checksum(b, table))
-	if _, err := w.w.Write(head[:]); err != nil {
-		return err
-	}
-	_, err := w.w.Write(b)
-	return err
-}
-
-func (w *writer) put(record []byte) error {
-	if len(record) > MaxRecord {
-		return fmt.Errorf("a record of %d bytes is larger than the state file takes", len(record))
-	}
-	w.block = binary.AppendUvarint(w.block, uint64(len(record)))
-	w.block = append(w.block, record...)
-	w.count++
-	if len(w.block) < blockSize {
-		return nil
-	}
-	err := w.part(w.block)
-	w.block = w.block[:0]
-	return err
-}
-
-func (w *writer) end() error {
-	if len(w.block) > 0 {
-		if err := w.part(w.block); err != nil {
-			return err
-		}
-	}
-	var tail [16]byte
-	binary.BigEndian.PutUint64(tail[4:], w.count)
-	binary.BigEndian.PutUint32(tail[12:], crc32.Checksum(tail[:12], table))
-	if _, err := w.w.Write(tail[:]); err != nil {
-		return err
-	}
-	return w.w.Flush()
 }
 
 // State is a file that was found.
@@ -242,36 +171,10 @@ func Peek(dir string) (h Header, found bool, err error) {
 		return h, false, fmt.Errorf("reading the state: %w", err)
 	}
 	defer f.Close()
-	if err := readHead(bufio.NewReader(f), &h); err != nil {
+	if err := state.readHead(bufio.NewReader(f), &h); err != nil {
 		return Header{}, false, nil
 	}
 	return h, true, nil
-}
-
-// readHead reads what stands before the records.
-func readHead(r io.Reader, h *Header) error {
-	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(r, head); err != nil || string(head) != magic {
-		if newer(head) {
-			return ErrNewer
-		}
-		return fmt.Errorf("%w: it does not begin as one of version 1", ErrDamaged)
-	}
-	b, err := part(r, nil, maxHeader)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, h); err != nil {
-		return fmt.Errorf("%w: %v", ErrDamaged, err)
-	}
-	return nil
-}
-
-// newer reports whether a file begins as one of a later version of the format.
-func newer(head []byte) bool {
-	version, ok := strings.CutPrefix(string(head), magicName)
-	n, err := strconv.Atoi(strings.TrimSpace(version))
-	return ok && err == nil && n > 1
 }
 
 // Records calls f with each record, which is valid until f returns.
@@ -297,76 +200,5 @@ func (s *State) read(h *Header, f func([]byte) error) error {
 	if _, err := s.f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	r := bufio.NewReaderSize(s.f, 1<<20)
-	if err := readHead(r, h); err != nil {
-		return err
-	}
-	var b []byte
-	for count := uint64(0); ; {
-		var err error
-		if b, err = part(r, b, maxBlock); err != nil {
-			return err
-		}
-		if len(b) == 0 {
-			return end(r, count)
-		}
-		for rest := b; len(rest) > 0; count++ {
-			n, k := binary.Uvarint(rest)
-			if k <= 0 || n > uint64(len(rest)-k) {
-				return fmt.Errorf("%w: record %d is longer than its block", ErrDamaged, count)
-			}
-			if err := f(rest[k : k+int(n)]); err != nil {
-				return err
-			}
-			rest = rest[k+int(n):]
-		}
-	}
-}
-
-// part reads a length, a checksum and what they are of. A length of 0 is the
-// mark of the end, and has no checksum.
-func part(r io.Reader, b []byte, limit int) ([]byte, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, fmt.Errorf("%w: it ends too early", ErrDamaged)
-	}
-	n := int(binary.BigEndian.Uint32(head[:]))
-	if n == 0 {
-		return nil, nil
-	}
-	if n > limit {
-		return nil, fmt.Errorf("%w: a part of %d bytes", ErrDamaged, n)
-	}
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, fmt.Errorf("%w: it ends too early", ErrDamaged)
-	}
-	if cap(b) < n {
-		b = make([]byte, n)
-	}
-	b = b[:n]
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, fmt.Errorf("%w: it ends too early", ErrDamaged)
-	}
-	if crc32.Checksum(b, table) != binary.BigEndian.Uint32(head[:]) {
-		return nil, fmt.Errorf("%w: a checksum is wrong", ErrDamaged)
-	}
-	return b, nil
-}
-
-// end reads what follows the mark of the end.
-func end(r *bufio.Reader, count uint64) error {
-	var tail [16]byte
-	if _, err := io.ReadFull(r, tail[4:]); err != nil {
-		return fmt.Errorf("%w: it ends too early", ErrDamaged)
-	}
-	if crc32.Checksum(tail[:12], table) != binary.BigEndian.Uint32(tail[12:]) {
-		return fmt.Errorf("%w: a checksum is wrong", ErrDamaged)
-	}
-	if want := binary.BigEndian.Uint64(tail[4:]); want != count {
-		return fmt.Errorf("%w: it has %d records of %d", ErrDamaged, count, want)
-	}
-	if _, err := r.ReadByte(); err != io.EOF {
-		return fmt.Errorf("%w: something follows its end", ErrDamaged)
-	}
-	return nil
+	return state.Read(s.f, h, f)
 }

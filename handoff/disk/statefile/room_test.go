@@ -84,7 +84,7 @@ func TestPeek(t *testing.T) {
 func TestNewer(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, Name)
-	if err := os.WriteFile(path, []byte(magicName+"2\nwhatever"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(state.Word+"2\nwhatever"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := Open(dir); s != nil || !errors.Is(err, ErrNewer) || errors.Is(err, ErrDamaged) {

@@ -27,6 +27,7 @@ const (
 	AdminService_ListObjects_FullMethodName   = "/keystead.admin.v1.AdminService/ListObjects"
 	AdminService_ResetObject_FullMethodName   = "/keystead.admin.v1.AdminService/ResetObject"
 	AdminService_ApplyPolicies_FullMethodName = "/keystead.admin.v1.AdminService/ApplyPolicies"
+	AdminService_Backup_FullMethodName        = "/keystead.admin.v1.AdminService/Backup"
 	AdminService_GetPolicies_FullMethodName   = "/keystead.admin.v1.AdminService/GetPolicies"
 )
 
@@ -71,6 +72,10 @@ type AdminServiceClient interface {
 	// INVALID, with all that is wrong and where; POLICY_CONFLICT if they have another version
 	// than is expected, and another text; UNAVAILABLE, also while not all nodes know policies; OUTCOME_UNKNOWN.
 	ApplyPolicies(ctx context.Context, in *ApplyPoliciesRequest, opts ...grpc.CallOption) (*ApplyPoliciesResponse, error)
+	// Backup sends what the node has on disk, all of one moment, as the bytes of a file: it is whole
+	// when the stream ends without an error. A node that does not run alone, or keeps nothing on
+	// disk, answers INVALID. One backup runs at a time, for as long as it is read: UNAVAILABLE.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 	// GetPolicies returns the policies that this node goes by.
 	GetPolicies(ctx context.Context, in *GetPoliciesRequest, opts ...grpc.CallOption) (*GetPoliciesResponse, error)
 }
@@ -163,6 +168,25 @@ func (c *adminServiceClient) ApplyPolicies(ctx context.Context, in *ApplyPolicie
 	return out, nil
 }
 
+func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
+
 func (c *adminServiceClient) GetPolicies(ctx context.Context, in *GetPoliciesRequest, opts ...grpc.CallOption) (*GetPoliciesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetPoliciesResponse)
@@ -214,6 +238,10 @@ type AdminServiceServer interface {
 	// INVALID, with all that is wrong and where; POLICY_CONFLICT if they have another version
 	// than is expected, and another text; UNAVAILABLE, also while not all nodes know policies; OUTCOME_UNKNOWN.
 	ApplyPolicies(context.Context, *ApplyPoliciesRequest) (*ApplyPoliciesResponse, error)
+	// Backup sends what the node has on disk, all of one moment, as the bytes of a file: it is whole
+	// when the stream ends without an error. A node that does not run alone, or keeps nothing on
+	// disk, answers INVALID. One backup runs at a time, for as long as it is read: UNAVAILABLE.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	// GetPolicies returns the policies that this node goes by.
 	GetPolicies(context.Context, *GetPoliciesRequest) (*GetPoliciesResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
@@ -249,6 +277,9 @@ func (UnimplementedAdminServiceServer) ResetObject(context.Context, *ResetObject
 }
 func (UnimplementedAdminServiceServer) ApplyPolicies(context.Context, *ApplyPoliciesRequest) (*ApplyPoliciesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ApplyPolicies not implemented")
+}
+func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedAdminServiceServer) GetPolicies(context.Context, *GetPoliciesRequest) (*GetPoliciesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPolicies not implemented")
@@ -418,6 +449,17 @@ func _AdminService_ApplyPolicies_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
+
 func _AdminService_GetPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetPoliciesRequest)
 	if err := dec(in); err != nil {
@@ -480,6 +522,12 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_GetPolicies_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Backup",
+			Handler:       _AdminService_Backup_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "keystead/admin/v1/admin.proto",
 }

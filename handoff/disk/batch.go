@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// MaxBatch bounds a batch, in bytes. One of more than half a memtable goes around it: a round
-// is best committed in parts of about a MiB.
-const MaxBatch = 64 << 20
+// MaxBatch bounds a batch, in bytes: all that a shard has changed in a round goes into one, registers of 60 KB as well. One
+// of more than half a memtable goes around it: a round is best committed in parts of about a MiB.
+const MaxBatch = 1 << 30
 
 // Head says what a store holds. It is committed with a batch, and so of the same moment.
 type Head struct {
@@ -155,8 +155,8 @@ func (b *Batch) Size() int {
 
 // room reports whether the batch takes n bytes more. The first error is that of Commit.
 func (b *Batch) room(n int) bool {
-	if b.err == nil && b.b.Len()+n > MaxBatch {
-		b.err = fmt.Errorf("a batch of more than %d MiB", MaxBatch>>20)
+	if b.err == nil && b.b.Len()+n > b.s.maxBatch {
+		b.err = fmt.Errorf("a batch of more than %d MiB", b.s.maxBatch>>20)
 	}
 	return b.err == nil
 }

@@ -64,6 +64,7 @@ type Store struct {
 	endErr    error
 
 	patience time.Duration
+	maxBatch int          // MaxBatch, but in tests
 	given    atomic.Int64 // bytes of the batches
 	counted  count        // see Stats
 }
@@ -90,7 +91,7 @@ func open(dir string, o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	dir = filepath.Clean(dir)
-	s := &Store{dir: dir, log: o.Log, reader: o.Reader, compacted: make(chan struct{}, 1), ended: make(chan struct{}), patience: closePatience}
+	s := &Store{dir: dir, log: o.Log, reader: o.Reader, compacted: make(chan struct{}, 1), ended: make(chan struct{}), patience: closePatience, maxBatch: MaxBatch}
 	s.gate = newGate(o.FS, dir, o.Reader)
 	lock, fresh, err := s.prepare()
 	if err == nil {

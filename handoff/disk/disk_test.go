@@ -239,11 +239,12 @@ func TestRefused(t *testing.T) {
 	if s.Commit(b, true) == nil {
 		t.Error("a key that is too long is taken")
 	}
+	s.maxBatch = 8 << 20
 	b = s.NewBatch()
 	for range 9 {
-		b.Put(1, []byte("k"), nil, make([]byte, MaxBatch/8))
+		b.Put(1, []byte("k"), nil, make([]byte, s.maxBatch/8))
 	}
-	if s.Commit(b, true) == nil || b.Size() > MaxBatch {
+	if s.Commit(b, true) == nil || b.Size() > s.maxBatch {
 		t.Error("a batch that is too large is taken")
 	}
 	b = s.NewBatch()

@@ -674,7 +674,8 @@ func TestLastRoundHangs(t *testing.T) {
 // TestLastRoundTooLarge: what a round has taken that failed is in the next one.
 func TestLastRoundTooLarge(t *testing.T) {
 	l := begin(t, vfs.NewCrashableMem(), 5, "always")
-	const n = 1 + MaxBatch/(60<<10)
+	const n = 100
+	l.k.store.maxBatch = n * 60 << 10
 	for i := range n {
 		if _, err := l.objs.SetRegister(l.at, owner.Ref{Key: "a", Name: fmt.Sprint(i)}, reqid.ID{}, owner.SetRegister{Set: register.Set{Value: make([]byte, 60<<10)}}); err != nil {
 			t.Fatal(err)
@@ -688,5 +689,19 @@ func TestLastRoundTooLarge(t *testing.T) {
 	}
 	if l = begin(t, l.fs, 5, "always"); l.objs.Stats().Objects[owner.KindRegister] != n {
 		t.Errorf("%v are back of %d", l.objs.Stats().Objects, n)
+	}
+}
+
+// TestMuchOfAShard: a round takes all that a shard has changed, however much that is: a disk that works is not taken for one
+// that has failed.
+func TestMuchOfAShard(t *testing.T) {
+	l := begin(t, vfs.NewMem(), 5, "interval")
+	for i := range 1200 {
+		if _, err := l.objs.SetRegister(l.at, owner.Ref{Key: "a", Name: fmt.Sprint(i)}, reqid.ID{}, owner.SetRegister{Set: register.Set{Value: make([]byte, 60<<10)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.k.step(false); err != nil {
+		t.Errorf("a round: %v", err)
 	}
 }

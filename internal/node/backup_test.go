@@ -112,7 +112,8 @@ func TestBackupSlow(t *testing.T) {
 	var wrong *failure.Error
 	hangs := make(chan struct{})
 	err := n.backup(t.Context(), func([]byte, int64) error {
-		if err := n.backup(t.Context(), nil); !errors.As(err, &wrong) || wrong.Message != errBackupRuns.Message {
+		nothing := func([]byte, int64) error { return nil }
+		if err := n.backup(t.Context(), nothing); !errors.As(err, &wrong) || wrong.Message != errBackupRuns.Message {
 			t.Errorf("a second one: %v", err)
 		}
 		<-hangs
@@ -129,6 +130,24 @@ func TestBackupSlow(t *testing.T) {
 	}
 	if _, err := VerifyBackup(bytes.NewReader(backedUp(t, n))); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRestoredLater: epoch and versions are above all that may have been given since the backup.
+func TestRestoredLater(t *testing.T) {
+	n := startDurable(t, t.TempDir(), "always", nil)
+	use(t, n)
+	file := backedUp(t, n)
+	dir, later := t.TempDir(), time.Now().Add(time.Hour)
+	if err := Restore(bytes.NewReader(file), dir, "r", later); err != nil {
+		t.Fatal(err)
+	}
+	h := offline(t, dir).Counting().Head
+	if h.Versions < uint64(50*time.Minute) || h.Clean || h.Node != "r" || h.Restored == 0 {
+		t.Errorf("its head is %+v", h)
+	}
+	if last, err := readEpoch(epochPath(dir)); err != nil || last < wallEpoch(later) {
+		t.Errorf("epoch %d, %v", last, err)
 	}
 }
 

@@ -112,3 +112,27 @@ func TestFullDiskUnderTheLog(t *testing.T) {
 	n.signal(t, syscall.SIGKILL)
 	n.ends(t, -1)
 }
+
+// A full disk under a backup, or under what is made of it, is an error with what to do, and leaves nothing that looks
+// whole.
+func TestFullDiskUnderABackup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := startNode(t, nil, "server", "--id", "a", "--data-dir", filepath.Join(dir, "a"))
+	succeeds(t, "counter", "add", "k", "42", "--addr", n.grpc)
+	file := filepath.Join(dir, "backup")
+	succeeds(t, "backup", file, "--addr", n.grpc)
+	full := smallDisk(t, "64k")
+	free := fillUp(t, full)
+	refuses(t, 1, "make room", "backup", filepath.Join(full, "backup"), "--addr", n.grpc)
+	n.stop(t)
+	to := filepath.Join(full, "data")
+	refuses(t, 1, "nothing there counts", "restore", file, "--data-dir", to, "--id", "r")
+	refuses(t, 1, "has not ended", "server", "--id", "r", "--data-dir", to, "--grpc-addr", "127.0.0.1:0", "--admin-addr", "")
+	free()
+	if names, err := filepath.Glob(filepath.Join(full, "backup*")); err != nil || len(names) > 0 {
+		t.Errorf("left: %v, %v", names, err)
+	}
+	succeeds(t, "restore", file, "--data-dir", to, "--id", "r")
+	succeeds(t, "disk", "verify", to)
+}

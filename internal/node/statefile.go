@@ -147,6 +147,11 @@ func (n *Node) beginStandalone() error {
 	case dir != "": // nothing was ever done here
 		n.rule.start = math.MinInt64
 	}
+	return n.beginAs(next, resumed, now, s)
+}
+
+// beginAs has the node act under an epoch, with what was found in its store. file is the state file that it is from, if it is.
+func (n *Node) beginAs(next uint64, resumed bool, now int64, file *statefile.State) error {
 	//guard:disk-epoch-last -> _ = n.rule.set(next)
 	n.rule.begins = next
 	if n.rule.keeper != nil {
@@ -158,11 +163,11 @@ func (n *Node) beginStandalone() error {
 		return err
 	}
 	n.store.Own(now, func(uint64) bool { return true }, owner.OwnGrace)
-	if dir != "" {
+	if n.cfg.DataDir != "" {
 		n.clearDisk()
 	}
-	if s != nil {
-		return s.Done()
+	if file != nil {
+		return file.Done()
 	}
 	return nil
 }

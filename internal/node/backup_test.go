@@ -109,10 +109,10 @@ func TestBackupSlow(t *testing.T) {
 	n := startDurable(t, t.TempDir(), "always", func(c *Config) {})
 	use(t, n)
 	n.stall = 20 * time.Millisecond
-	var wrong *failure.Error
 	hangs := make(chan struct{})
 	err := n.backup(t.Context(), func([]byte, int64) error {
 		nothing := func([]byte, int64) error { return nil }
+		var wrong *failure.Error
 		if err := n.backup(t.Context(), nothing); !errors.As(err, &wrong) || wrong.Message != errBackupRuns.Message {
 			t.Errorf("a second one: %v", err)
 		}
@@ -120,6 +120,7 @@ func TestBackupSlow(t *testing.T) {
 		return nil
 	})
 	close(hangs)
+	var wrong *failure.Error
 	if !errors.As(err, &wrong) || !strings.Contains(wrong.Message, "too slow") {
 		t.Errorf("a slow reader: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	registerpb "github.com/keystead/keystead/proto/keystead/register/v1"
 )
 
 // backedUp returns a backup of a node.
@@ -224,5 +226,35 @@ func TestRestoreInterrupted(t *testing.T) {
 				t.Error("what was restored again is not there")
 			}
 		})
+	}
+}
+
+// TestBackupUnread: a client that does not read is given up, and another one is served meanwhile and after it.
+func TestBackupUnread(t *testing.T) {
+	n := startDurable(t, t.TempDir(), "always", nil)
+	conn := dial(t, n)
+	for i := range 100 {
+		if _, err := registerpb.NewRegisterServiceClient(conn).Put(bounded(t), &registerpb.PutRequest{Key: strconv.Itoa(i), Value: make([]byte, 60<<10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.stall = 20 * time.Millisecond
+	stream, err := adminpb.NewAdminServiceClient(conn).Backup(bounded(t), &adminpb.BackupRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is given up", func() bool { return !n.backingUp.Load() })
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if !strings.Contains(err.Error(), "too slow") {
+		t.Errorf("it ends with %v", err)
+	}
+	n.stall = 0
+	if info, err := VerifyBackup(bytes.NewReader(backedUp(t, n))); err != nil || info.Objects != 100 {
+		t.Errorf("%+v, %v", info, err)
 	}
 }

@@ -249,6 +249,11 @@ func (n *Node) start() (err error) {
 		if err := neverHalfRestored(dir); err != nil {
 			return err
 		}
+		if n.cfg.Cluster.ID != "" {
+			if err := neverRestoredInCluster(dir); err != nil {
+				return err
+			}
+		}
 	}
 	if err := n.listen(); err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/owner"
 )
@@ -133,4 +135,23 @@ func neverHalfRestored(dir string) error {
 		return fmt.Errorf("a restore into the data directory %s has not ended, and nothing there counts: run `keystead restore` again, or remove the directory", dir)
 	}
 	return nil
+}
+
+// neverRestoredInCluster refuses to run in a cluster on what was restored for a node that runs alone: the cluster would
+// not go on from it.
+func neverRestoredInCluster(dir string) error {
+	stores := filepath.Join(dir, diskDirectory)
+	numbers, err := disk.Stores(vfs.Default, stores)
+	if err != nil || len(numbers) != 1 {
+		return err
+	}
+	s, err := disk.Open(disk.StoreDir(stores, numbers[0]), disk.Options{Reader: true})
+	if err != nil {
+		return nil // no restore has left it so
+	}
+	h, _ := s.Head()
+	if err := s.Close(); err != nil || h.Restored == 0 {
+		return err
+	}
+	return fmt.Errorf("the data directory %s was restored from a backup, which only a node that runs alone goes on from: leave --cluster-id out, or choose another --data-dir", dir)
 }

@@ -73,6 +73,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	refuses(t, 1, "is not empty", "restore", file, "--data-dir", filepath.Join(dir, "a"), "--id", "a")
 	succeeds(t, "restore", file, "--data-dir", filepath.Join(dir, "b"), "--id", "b")
 	succeeds(t, "disk", "verify", filepath.Join(dir, "b"))
+	refuses(t, 1, "only a node that runs alone goes on from", "server", "--id", "b", "--data-dir", filepath.Join(dir, "b"), "--cluster-id", "c", "--bootstrap",
+		"--grpc-addr", "127.0.0.1:0", "--raft-addr", "127.0.0.1:0", "--gossip-addr", "127.0.0.1:0", "--admin-addr", "")
 	n = startNode(t, nil, "server", "--id", "b", "--data-dir", filepath.Join(dir, "b"))
 	for i := range keys {
 		var is [2]int64

@@ -8,7 +8,7 @@ import (
 	"github.com/keystead/keystead/internal/failure"
 )
 
-// end tells those who wait that a round is over.
+// end tells the calls that wait that a round is over.
 func (k *Keeper) end(began int64) {
 	k.safe.Store(began)
 	k.completed.Store(k.round)
@@ -21,7 +21,7 @@ func (k *Keeper) end(began int64) {
 	k.tell()
 }
 
-// tell has those who wait look again.
+// tell has the calls that wait look again.
 func (k *Keeper) tell() {
 	next := make(chan struct{})
 	if was := k.ended.Swap(&next); was != nil {
@@ -29,7 +29,7 @@ func (k *Keeper) tell() {
 	}
 }
 
-// refuse lets nothing new in, and has those who wait give up.
+// refuse lets nothing new in, and has the calls that wait give up.
 func (k *Keeper) refuse(problem string, err error) {
 	k.stats.problem.Store(&problem)
 	if k.refusing.Swap(&failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,

@@ -11,7 +11,7 @@
 // had them: downtime does not count.
 //
 // Durable and Await say when an answer may be told. Under Always that is when the round has
-// ended that takes what it tells, and all who wait at a time share one sync. Under Interval it is
+// ended that takes what it tells, and all that wait at a time share one sync. Under Interval it is
 // at once, as long as what is not on disk is younger than the interval; so a crash loses
 // no more than what was answered within it, as the process has lived. A disk that does not keep up makes
 // answers wait; one that does not answer for long, or fails, has operations refused (Admit)

@@ -112,7 +112,7 @@ func TestEveryWriteFails(t *testing.T) {
 	}
 }
 
-// TestEveryReadFails: each read fails in its turn. It is an error of whoever reads, and a failure
+// TestEveryReadFails: each read fails in its turn. It is an error of the call that reads, and a failure
 // of the store where that is the engine.
 func TestEveryReadFails(t *testing.T) {
 	defer noLeak(t)

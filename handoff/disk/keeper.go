@@ -154,7 +154,7 @@ func (k *Keeper) Found() (Head, bool) {
 	return k.store.Head()
 }
 
-// now returns the time of the disk's clock at a moment of the process's.
+// clock returns the time of the disk's clock at a moment of the process's.
 func (k *Keeper) clock(now int64) int64 { return now + k.offset }
 
 // AppendIDs implements owner.Journal.

@@ -1,5 +1,5 @@
 /*
- * The cold start: what was acknowledged under `always` is in the state of whoever
+ * The cold start: what was acknowledged under `always` is in the state of the process that
  * owns the row after any deaths, unless the operator gave it up.
  *
  * One row, two objects (of two shards), three nodes. A owns the row at first, alone,
@@ -120,7 +120,7 @@ byte dead;               /* operations that the row has gone on without */
 #define CURRENT     (own == act && stb == vs && stbinc == vsinc) /* who acts goes by the last table */
 
 /* A disk that was heard counts for a process that the row names. */
-#ifdef NO_INCARNATION /* that of its node, whoever has had it */
+#ifdef NO_INCARNATION /* that of its node, which process ever had it */
 #define COUNTS(n, i) (n < NONE && x[n].up)
 #else
 #define COUNTS(n, i) (n < NONE && x[n].up && (x[n].opened & (1 << i)))

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/status"
 
+	"github.com/keystead/keystead/internal/durably"
 	"github.com/keystead/keystead/internal/node"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 )
@@ -72,7 +73,7 @@ func (f *backupFlags) run(ctx context.Context, std Process, path string) error {
 		_ = os.Remove(partial)
 		return err
 	}
-	if err := node.SyncDirectory(filepath.Dir(path)); err != nil {
+	if err := durably.Names(filepath.Dir(path)); err != nil {
 		return err
 	}
 	bar.clear()

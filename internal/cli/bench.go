@@ -71,7 +71,7 @@ With --durability it also measures nodes of their own that run alone with a data
 directory and that setting, and compares them with the one that writes nothing to a
 disk. Limits then take 10 s for each unit to come back, at all of the nodes: one that
 is full again before it could be lost is not written. What is written after a second
-falls on whoever is measured then: choose a --duration of 5 s or more.
+falls on what is measured then: choose a --duration of 5 s or more.
 
 With --nodes it measures a cluster of that many nodes instead, each a process of its
 own: limit checks, one a call, by the Go client that knows the owners against the

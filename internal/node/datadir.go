@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/keystead/keystead/internal/durably"
 )
 
 // makeDir makes the data directory, and says so: its name may be misspelt, or its disk not
@@ -33,15 +35,6 @@ func (n *Node) makeDir(dir string) error {
 	return nil
 }
 
-// syncDir has the names in a directory outlive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // countMissing returns how many directories have to be made for one to be there.
 func countMissing(dir string) (n int) {
 	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
@@ -58,7 +51,7 @@ func countMissing(dir string) (n int) {
 func keepName(dir string, made int) error {
 	at := filepath.Clean(dir)
 	for range max(made, 1) {
-		if err := syncDir(filepath.Dir(at)); err != nil {
+		if err := durably.Names(filepath.Dir(at)); err != nil {
 			return err
 		}
 		at = filepath.Dir(at)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/handoff/disk/statefile"
+	"github.com/keystead/keystead/internal/durably"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
@@ -204,7 +205,7 @@ func (n *Node) clearDisk() {
 	gone := dir + ".removing"
 	err := os.RemoveAll(gone)
 	if _, there := os.Stat(dir); err == nil && there == nil && n.rule.keeper == nil {
-		err = errors.Join(os.Rename(dir, gone), syncDir(n.cfg.DataDir), os.RemoveAll(gone))
+		err = errors.Join(os.Rename(dir, gone), durably.Names(n.cfg.DataDir), os.RemoveAll(gone))
 	}
 	if err != nil {
 		n.cfg.Log.Warn("a store on disk that does not count any more cannot be removed", "directory", dir, "error", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/internal/durably"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/owner"
 )
@@ -142,31 +143,12 @@ func (s *standalone) setLocked(epoch uint64) error {
 		if err != nil {
 			return err
 		}
-		if err := writeDurably(s.path, append(b, '\n')); err != nil {
+		if err := durably.Replace(s.path, append(b, '\n')); err != nil {
 			return fmt.Errorf("keeping the epoch: %w", err)
 		}
 	}
 	s.epoch.Store(epoch)
 	return nil
-}
-
-// writeDurably replaces a file so that after a crash it holds the old content
-// or the new one, and after a return the new one.
-func writeDurably(path string, data []byte) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
 }
 
 // Admit implements owner.Rule: a lone node owns every key.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keystead/keystead/internal/durably"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/policy"
 	"github.com/keystead/keystead/internal/rpc"
@@ -170,7 +171,7 @@ func (p *standalonePolicies) Set(_ context.Context, text []byte, expect uint64) 
 	if p.path != "" {
 		b, err := json.Marshal(next)
 		if err == nil {
-			err = writeDurably(p.path, append(b, '\n'))
+			err = durably.Replace(p.path, append(b, '\n'))
 		}
 		if err != nil { // what the file holds after that is not known
 			return nil, unknownPolicies(fmt.Errorf("keeping them: %w", err))

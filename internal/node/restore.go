@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/internal/durably"
 	"github.com/keystead/keystead/owner"
 )
 
@@ -43,7 +44,7 @@ func Restore(from io.Reader, dir, id string, wall time.Time) (err error) {
 		return err
 	}
 	work := filepath.Join(dir, restoring)
-	if err := errors.Join(os.MkdirAll(filepath.Join(work, diskDirectory), 0o700), SyncDirectory(dir), SyncDirectory(filepath.Dir(dir))); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(work, diskDirectory), 0o700), durably.Names(dir), durably.Names(filepath.Dir(dir))); err != nil {
 		return err
 	}
 	if err := fillForRestore(from, work, id, wall); err != nil {
@@ -78,7 +79,7 @@ func clearForRestore(dir string) error {
 			return err
 		}
 	}
-	return errors.Join(SyncDirectory(dir), os.RemoveAll(filepath.Join(dir, restoring)), SyncDirectory(dir))
+	return errors.Join(durably.Names(dir), os.RemoveAll(filepath.Join(dir, restoring)), durably.Names(dir))
 }
 
 // fillForRestore writes all files into work.
@@ -92,7 +93,7 @@ func fillForRestore(from io.Reader, work, id string, wall time.Time) error {
 		epoch = max(h.Epoch, wallEpoch(wall))
 		return h
 	}, func(policies []byte) error {
-		return writeDurably(filepath.Join(work, policiesFile), policies)
+		return durably.Replace(filepath.Join(work, policiesFile), policies)
 	})
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func fillForRestore(from io.Reader, work, id string, wall time.Time) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeDurably(epochPath(work), append(b, '\n')), SyncDirectory(stores), SyncDirectory(work))
+	return errors.Join(durably.Replace(epochPath(work), append(b, '\n')), durably.Names(stores), durably.Names(work))
 }
 
 // placeRestored puts the files where a node finds them. It may be interrupted anywhere.
@@ -116,16 +117,7 @@ func placeRestored(dir string) error {
 			return err
 		}
 	}
-	return errors.Join(SyncDirectory(dir), os.RemoveAll(work), SyncDirectory(dir))
-}
-
-// SyncDirectory has the names in a directory on disk.
-func SyncDirectory(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(durably.Names(dir), os.RemoveAll(work), durably.Names(dir))
 }
 
 // neverHalfRestored refuses to run where a restore has not ended.

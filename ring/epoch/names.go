@@ -1,21 +1,12 @@
 package epoch
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
-)
 
-// syncDir has the names in a directory outlive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+	"github.com/keystead/keystead/internal/durably"
+)
 
 // namedSnapshots are the snapshots of a directory, which raft's own store makes: that syncs
 // their files and the name of each snapshot, but not the names of the files in it. What raft
@@ -45,5 +36,5 @@ func (s namedSink) Close() error {
 	if err := s.SnapshotSink.Close(); err != nil {
 		return err
 	}
-	return syncDir(s.dir)
+	return durably.Names(s.dir)
 }

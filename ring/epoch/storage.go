@@ -15,6 +15,8 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/keystead/keystead/internal/durably"
 )
 
 // Storage keeps the log of a raft server, its votes, its snapshots and, in one
@@ -59,7 +61,7 @@ func OpenStorage(dir string) (*Storage, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the snapshots in %s: %w", dir, err), db.Close())
 	}
-	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
+	if err := errors.Join(durably.Names(dir), durably.Names(filepath.Dir(dir))); err != nil {
 		return nil, errors.Join(fmt.Errorf("keeping the names of the log in %s: %w", dir, err), db.Close())
 	}
 	return &Storage{Logs: db, Stable: db, Snapshots: namedSnapshots{snaps, dir}, close: db.Close, dir: dir}, nil

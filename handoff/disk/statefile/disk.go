@@ -26,6 +26,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/keystead/keystead/internal/durably"
 )
 
 // Names in the data directory.
@@ -120,15 +122,7 @@ func Write(dir string, h Header, records func(put func(record []byte) error) err
 	if err := os.Rename(partial, filepath.Join(dir, Name)); err != nil {
 		return 0, fmt.Errorf("writing the state: %w", err)
 	}
-	return int64(w.Count), syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return int64(w.Count), durably.Names(dir)
 }
 
 // State is a file that was found.
@@ -185,12 +179,12 @@ func (s *State) Records(f func(record []byte) error) error {
 
 // Done removes the file: what was read from it is acted by from now on.
 func (s *State) Done() error {
-	return errors.Join(s.f.Close(), os.Remove(filepath.Join(s.dir, Name)), syncDir(s.dir))
+	return errors.Join(s.f.Close(), os.Remove(filepath.Join(s.dir, Name)), durably.Names(s.dir))
 }
 
 // Refuse puts the file aside: it is not to be used.
 func (s *State) Refuse() error {
-	return errors.Join(s.f.Close(), os.Rename(filepath.Join(s.dir, Name), filepath.Join(s.dir, Refused)), syncDir(s.dir))
+	return errors.Join(s.f.Close(), os.Rename(filepath.Join(s.dir, Name), filepath.Join(s.dir, Refused)), durably.Names(s.dir))
 }
 
 // Close leaves the file for the next process.

@@ -45,7 +45,7 @@
 // write calls, which are one for each reply and one for what is synced. The processor time of a server
 // for an item says less of what else the machine does than a rate. All servers run all the time;
 // those whose turn it is not are idle, but for what an interval, or everysec, writes late: that falls on
-// whoever comes next, the less the longer a -duration is.
+// what comes next, the less the longer a -duration is.
 //
 // # What is not
 //

@@ -91,7 +91,7 @@ func (sh *shard) noteChangeLocked(slot uint32, hash uint64) {
 	}
 }
 
-// listLocked puts an object into the list.
+// trackLocked notes that an object has changed.
 func (sh *shard) trackLocked(slot uint32, e *entry, hash uint64) {
 	if e.bits&isChanged == 0 {
 		e.bits |= isChanged
@@ -289,6 +289,14 @@ func (s *Store) Awaits(hash uint64) (awaited, all uint64) {
 // Ungathered returns how many bytes of memory wait for the next Gather, beside the objects
 // themselves.
 func (s *Store) Ungathered() int64 { return s.ungathered.Load() }
+
+// Has reports whether there is an object at an address, absent or not.
+func (s *Store) Has(ref Ref) bool {
+	sh := s.shard(ref.hash())
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.findLocked(s.addressTag(ref), ref) != 0
+}
 
 // Remember adds request ids to an object that a Journal's entry tells of, and nothing else. If
 // the record is Whole, those that the object has are dropped before. now is the reference for

@@ -65,9 +65,10 @@ type Keeper struct {
 
 	// Of the goroutine of the rounds, or before it runs.
 	store   *Store
-	number  int    // of its directory
-	round   uint64 // the last one that has begun
-	tended  int64  // when the rest was looked after last
+	number  int         // of its directory
+	round   uint64      // the last one that has begun
+	tended  int64       // when the rest was looked after last
+	over    []owner.Ref // what Load has found that is no object any more; the first round deletes it
 	batch   *Batch
 	failing error // what ended the present Gather
 
@@ -194,7 +195,7 @@ func (k *Keeper) Load(objects *owner.Store) (n int, err error) {
 	var r owner.Record
 	//guard:disk-clock h.Clock -> int64(binary.BigEndian.Uint64(b))
 	moment := func(b []byte) int64 { return k.cfg.Now() - (h.Clock - int64(binary.BigEndian.Uint64(b))) }
-	err = k.store.Objects(func(_ uint64, _, _, value []byte) error {
+	err = k.store.Objects(func(hash uint64, key, name, value []byte) error {
 		if len(value) < 8 {
 			return fmt.Errorf("%w: an object of %d bytes", ErrDamaged, len(value))
 		}
@@ -203,7 +204,13 @@ func (k *Keeper) Load(objects *owner.Store) (n int, err error) {
 			return err
 		}
 		n++
-		return objects.Install(now, &r, anywhere)
+		if err := objects.Install(now, &r, anywhere); err != nil {
+			return err
+		}
+		if ref := (owner.Ref{Key: string(key), Name: string(name), Hash: hash}); !objects.Has(ref) {
+			k.over = append(k.over, ref) // its time has ended, and nobody will say that it is gone
+		}
+		return nil
 	})
 	if err != nil {
 		return n, err

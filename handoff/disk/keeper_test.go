@@ -567,6 +567,45 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestOver: what was over when it was loaded does not stay on disk.
+func TestOver(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "always")
+	for i := range 10 {
+		if _, _, err := l.objs.Acquire(l.at, owner.Ref{Key: fmt.Sprint(i), Name: "l"}, reqid.ID{}, owner.AcquireLock{Holder: "h", TTL: int64(time.Second)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.objs.Check(l.at, owner.Ref{Key: fmt.Sprint(i), Name: "r"}, reqid.ID{}, limit.Op{Params: limit.Params{Limit: 5, Period: int64(time.Second)}, Cost: 1}); err != nil {
+			t.Fatal(err)
+		}
+		for sequence := range uint64(2) { // what has no state, and is there for its ids
+			id, ref := reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: sequence + 1}, owner.Ref{Key: fmt.Sprint(i), Name: "c"}
+			var err error
+			if sequence == 0 {
+				_, err = l.objs.Add(l.at, ref, id, counter.AddOp{Delta: 1})
+			} else {
+				_, err = l.objs.Delete(l.at, ref, id)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l.round()
+	l.at += int64(time.Hour)
+	if err := l.k.step(true); err != nil { // the clock goes on, and nobody has asked for anything
+		t.Fatal(err)
+	}
+	l = begin(t, l.crash(rand.New(rand.NewPCG(3, 3))), 5, "always")
+	for range 4 { // shards
+		l.objs.Sweep(l.at)
+	}
+	l.round()
+	n := 0
+	if err := l.k.store.Objects(func(uint64, []byte, []byte, []byte) error { n++; return nil }); err != nil || n != 0 {
+		t.Errorf("%d objects are on disk, %v", n, err)
+	}
+}
+
 // TestMuchChanges: a round is asked for when so much has changed that it would hold a shard for long.
 func TestMuchChanges(t *testing.T) {
 	l := begin(t, vfs.NewCrashableMem(), 5, "interval")

@@ -122,6 +122,11 @@ func (k *Keeper) step(tend bool) error {
 	began := k.cfg.Now()
 	k.round++
 	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0
+	//guard:disk-over k.over -> k.over[:0]
+	for _, ref := range k.over {
+		k.Delete(ref.Hash, []byte(ref.Key), []byte(ref.Name))
+	}
+	k.over = nil
 	soon := int64(0)
 	if k.cfg.Settings.For(owner.KindLimit) == Interval {
 		soon = int64(k.cfg.Settings.Interval)

@@ -51,7 +51,7 @@ func fillUp(t *testing.T, dir string) (free func()) {
 func TestFullDiskAfterTheStart(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t, "16m")
-	args := []string{"--id", "a", "--data-dir", dir, "--drain-timeout", "1s", "--stop-grace", "1s"}
+	args := []string{"--id", "a", "--data-dir", dir, "--durability", "none", "--drain-timeout", "1s", "--stop-grace", "1s"}
 	n := startNode(t, nil, "server", args...)
 	succeeds(t, "counter", "add", "k", "42", "--addr", n.grpc)
 	eventually(t, "room is set aside", func() bool { return len(files(t, dir)["state.reserve"]) > 0 })
@@ -70,7 +70,7 @@ func TestFullDiskAfterTheStart(t *testing.T) {
 func TestFullDiskBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t, "64k")
-	n := startNode(t, nil, "server", "--id", "a", "--data-dir", dir, "--drain-timeout", "1s", "--stop-grace", "1s")
+	n := startNode(t, nil, "server", "--id", "a", "--data-dir", dir, "--durability", "none", "--drain-timeout", "1s", "--stop-grace", "1s")
 	succeeds(t, "counter", "add", "k", "42", "--addr", n.grpc)
 	fillUp(t, dir)
 	eventually(t, "it warns", func() bool {
@@ -85,6 +85,35 @@ func TestFullDiskBeforeTheStart(t *testing.T) {
 	if !strings.Contains(n.err(), "no space left on device") {
 		t.Errorf("it says %s", n.err())
 	}
+}
+
+// A node whose store on disk finds no room refuses operations, says why, and goes on by itself when
+// there is room again; what it had acknowledged is there after its death.
+func TestFullDiskUnderTheStore(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, "32m")
+	args := []string{"--id", "a", "--data-dir", dir, "--durability", "always"}
+	n := startNode(t, nil, "server", args...)
+	succeeds(t, "counter", "add", "k", "42", "--addr", n.grpc)
+	free := fillUp(t, dir)
+	eventually(t, "it refuses", func() bool {
+		_ = keystead(t, "register", "put", "r", strings.Repeat("x", 60_000), "--addr", n.grpc)
+		r := keystead(t, "status", "--exit-code", "--addr", n.grpc)
+		return r.code == exitUnhealthy && strings.Contains(r.out, "the store on disk takes nothing")
+	})
+	r := keystead(t, "counter", "add", "other", "--addr", n.grpc, "--timeout", "1s")
+	if r.code == 0 || !strings.Contains(r.err, "the disk of the node does not take what is decided") {
+		t.Errorf("it says %d, %s", r.code, r.err)
+	}
+	free()
+	eventually(t, "it goes on", func() bool { return keystead(t, "counter", "add", "k", "--addr", n.grpc).code == 0 })
+	n.signal(t, syscall.SIGKILL)
+	n.ends(t, -1)
+	n = startNode(t, nil, "server", args...)
+	if v := value(t, n, "k"); v != "43" {
+		t.Errorf("the counter is %s", v)
+	}
+	n.stop(t)
 }
 
 // A full disk under the log of a cluster is an error in the log of the node, with the

@@ -8,7 +8,8 @@ import (
 
 // TestIdempotencyKeysOverStarts: a lone node that was stopped in order, or started for the
 // first time in an empty directory, knows which keys were used. One that was killed, or
-// keeps nothing, does nothing under a key that it does not know until that can be no retry.
+// keeps nothing, does nothing under a key that it does not know until that can be no retry. With a
+// store on disk, one that was killed knows them, too.
 func TestIdempotencyKeysOverStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,16 +27,25 @@ func TestIdempotencyKeysOverStarts(t *testing.T) {
 			}
 		}
 	}
-	n := lone("--data-dir", dir)
+	stored := []string{"--data-dir", t.TempDir(), "--durability", "always"}
+	n := lone(stored...)
+	kept(t, n, "order-1", "-1")
+	n.signal(t, syscall.SIGKILL)
+	n.ends(t, -1)
+	n = lone(stored...)
+	kept(t, n, "order-1", "-1")
+	kept(t, n, "order-2", "-2")
+	n.stop(t)
+	n = lone("--data-dir", dir, "--durability", "none")
 	kept(t, n, "order-1", "-1")
 	refuses(t, 2, "used for another request", "counter", "add", "stock", "--addr", n.grpc, "--idempotency-key", "order-1", "--", "-2")
 	n.stop(t)
-	n = lone("--data-dir", dir)
+	n = lone("--data-dir", dir, "--durability", "none")
 	kept(t, n, "order-1", "-1")
 	kept(t, n, "order-2", "-2")
 	n.signal(t, syscall.SIGKILL)
 	n.ends(t, -1)
-	for what, args := range map[string][]string{"after a kill": {"--data-dir", dir}, "without a directory": nil} {
+	for what, args := range map[string][]string{"after a kill": {"--data-dir", dir, "--durability", "none"}, "without a directory": nil} {
 		n := lone(args...)
 		refuses(t, 1, "whether this idempotency key was used before is not known", buy(n, "order-2")...)
 		if r := keystead(t, "counter", "get", "stock", "--addr", n.grpc); r.out != "0\n" { // it may say that it was lost
@@ -43,7 +53,7 @@ func TestIdempotencyKeysOverStarts(t *testing.T) {
 		}
 		n.stop(t)
 	}
-	n = lone("--data-dir", dir, "--request-id-window", "1s") // what is not known is over soon
+	n = lone("--data-dir", dir, "--durability", "none", "--request-id-window", "1s") // what is not known is over soon
 	eventually(t, "the key to be used", func() bool {
 		r := keystead(t, buy(n, "order-3")...)
 		return r.code == 0 && strings.TrimSpace(r.out) == "-1"

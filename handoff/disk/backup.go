@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,7 +16,8 @@ import (
 //
 //	"keystead backup 1\n" | head (JSON) | length of the key (varint) | key of the engine | value …
 //
-// Beside those of keys.go there is one key more: 'p', policies of the node.
+// Beside those of keys.go there is one key more: 'p', policies of the node. A value that does not fit
+// a record goes on in records of the same key behind it.
 
 // Errors of a backup.
 var (
@@ -42,9 +44,18 @@ func (p *Snapshot) Backup(to io.Writer, policies []byte) error {
 		return err
 	}
 	put := func(k, v []byte) error {
-		p.buf = append(binary.AppendUvarint(p.buf[:0], uint64(len(k))), k...)
-		p.buf = append(p.buf, v...)
-		return w.Put(p.buf)
+		for {
+			p.buf = append(binary.AppendUvarint(p.buf[:0], uint64(len(k))), k...)
+			//guard:backup-in-pieces min(len(v), statefile.MaxRecord-len(p.buf)) -> len(v)
+			n := min(len(v), statefile.MaxRecord-len(p.buf))
+			p.buf = append(p.buf, v[:n]...)
+			if v = v[n:]; len(v) == 0 {
+				return w.Put(p.buf)
+			}
+			if err := w.Put(p.buf); err != nil {
+				return err
+			}
+		}
 	}
 	if len(policies) > 0 {
 		if err := put([]byte{policyPrefix}, policies); err != nil {
@@ -71,17 +82,33 @@ type Backup struct {
 // ReadBackup reads a backup through. All that was read counts only if the error is nil: it is
 // ErrBackupDamaged or ErrBackupNewer, that of the file, or of a function.
 func ReadBackup(from io.Reader, b *Backup) error {
-	return backupForm.Read(from, &b.Head, func(record []byte) error {
+	var key, value []byte // of the item that may go on
+	err := backupForm.Read(from, &b.Head, func(record []byte) error {
 		n, at := binary.Uvarint(record)
 		if at <= 0 || n == 0 || n > uint64(len(record)-at) {
 			return fmt.Errorf("%w: a key is longer than its record", ErrBackupDamaged)
 		}
-		return b.one(record[at:at+int(n)], record[at+int(n):])
+		k, v := record[at:at+int(n)], record[at+int(n):]
+		if bytes.Equal(k, key) {
+			value = append(value, v...)
+			return nil
+		}
+		err := b.one(key, value)
+		key, value = append(key[:0], k...), append(value[:0], v...)
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	return b.one(key, value)
 }
 
+// one takes an item in; one without a key is none.
 func (b *Backup) one(k, v []byte) error {
-	unknown := fmt.Errorf("%w: it has something of a kind %q that this program does not know", ErrBackupDamaged, k[0])
+	if len(k) == 0 {
+		return nil
+	}
+	unknown := unknownItem(k[0])
 	switch k[0] {
 	case policyPrefix:
 		if b.Policies == nil {
@@ -120,6 +147,15 @@ func (b *Backup) one(k, v []byte) error {
 	}
 	return nil
 }
+
+// unknownItem is the kind of an item that is none.
+type unknownItem byte
+
+func (u unknownItem) Error() string {
+	return fmt.Sprintf("%v: it has something of a kind %q that this program does not know", ErrBackupDamaged, byte(u))
+}
+
+func (unknownItem) Unwrap() error { return ErrBackupDamaged }
 
 // RestoreBackup makes a store in a directory that is empty or missing, of a backup. head changes its
 // head. The store counts when it returns nil: until then it has no head.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/keystead/keystead/handoff/disk/statefile"
 )
 
 // pair puts two objects of each key that have the same number.
@@ -142,6 +144,46 @@ func TestBackupRestored(t *testing.T) {
 	defer s.Close()
 	if _, whole := s.Head(); whole {
 		t.Error("what is restored of a torn one counts")
+	}
+}
+
+// TestBackupOfLargeValues: an object is backed up however much it has, such as a queue of many.
+func TestBackupOfLargeValues(t *testing.T) {
+	s, err := Open("d", Options{FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	sizes := []int{0, 1, statefile.MaxRecord - 100, statefile.MaxRecord, statefile.MaxRecord + 1, 5 * statefile.MaxRecord, 10}
+	b := s.NewBatch()
+	for i, n := range sizes {
+		b.Put(uint64(i), []byte("k"), []byte("n"), bytes.Repeat([]byte{byte(i + 1)}, n))
+	}
+	b.SetHead(Head{Node: "n", Epoch: 7})
+	if err := s.Commit(b, true); err != nil {
+		t.Fatal(err)
+	}
+	whole := backupOf(t, s)
+	restored := vfs.NewMem()
+	same := func(h Head) Head { return h }
+	if err := RestoreBackup(bytes.NewReader(whole), "r", Options{FS: restored}, same, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open("r", Options{FS: restored})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	i := 0
+	err = r.Objects(func(hash uint64, _, _, value []byte) error {
+		if want := bytes.Repeat([]byte{byte(i + 1)}, sizes[i]); hash != uint64(i) || !bytes.Equal(value, want) {
+			t.Errorf("object %d has %d bytes, want %d", hash, len(value), len(want))
+		}
+		i++
+		return nil
+	})
+	if err != nil || i != len(sizes) {
+		t.Errorf("%d objects, %v", i, err)
 	}
 }
 

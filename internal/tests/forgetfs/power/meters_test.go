@@ -25,7 +25,7 @@ type meter struct {
 	add       func(ctx context.Context, c *client.Client, key, name string) (value int64, replayed bool, err error)
 	read      func(ctx context.Context, c *client.Client, key string) (value int64, lost uint64, err error)
 
-	tells bool // a replay has the value of then; that of a limit has the one of now
+	tells bool // a replay has the first answer's value, as that of a counter; that of a limit has what is left now
 
 	count   atomic.Int64 // of acknowledged operations
 	n       int          // operations begun

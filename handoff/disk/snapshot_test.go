@@ -67,7 +67,7 @@ func TestSnapshotOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestSnapshotAtTheEnd: a store that ends does not wait for who reads it.
+// TestSnapshotAtTheEnd: a store that ends does not wait for its reader.
 func TestSnapshotAtTheEnd(t *testing.T) {
 	s, err := Open("d", Options{FS: vfs.NewMem()})
 	if err != nil {

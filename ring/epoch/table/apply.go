@@ -49,6 +49,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.endWait()
 	case c.Policies != nil:
 		why = refused("policies are no part of the table")
+	case c.Recover != nil, c.Forgo != nil:
+		why = refused("disks do not count yet")
 	default:
 		panic("table: an empty command") // Decode refuses them
 	}

@@ -40,6 +40,9 @@ type Command struct {
 	Adopt   *Adopt   `json:"adopt,omitempty"` // this and those that follow: level 3
 	EndWait *EndWait `json:"end_wait,omitempty"`
 
+	Recover *Recover `json:"recover,omitempty"` // this and those that follow: DiskLevel
+	Forgo   *Forgo   `json:"forgo,omitempty"`
+
 	Policies *SetPolicies `json:"policies,omitempty"` // PoliciesLevel; it does not change the table
 }
 
@@ -90,6 +93,8 @@ type Flip struct {
 	To        Holder   `json:"to"`
 	Standby   Holder   `json:"standby"` // of the target: the process that has the copy; or nobody
 	Ends      []uint64 `json:"ends"`
+	// Kept says that the target's disk has all of them. DiskLevel.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Sync makes a member the synced standby of segments, in the place of the one
@@ -101,6 +106,8 @@ type Sync struct {
 	Owner     Holder  `json:"owner"`
 	Standby   Holder  `json:"standby"`
 	Rows      []Stamp `json:"rows"`
+	// Kept says that the standby's disk has all of them. DiskLevel.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Stamp is a segment as somebody saw it.
@@ -191,6 +198,29 @@ type Adopt struct {
 	// IDWindow is that of Init, for a cluster in which none is agreed yet; in others it
 	// means nothing.
 	IDWindow int64 `json:"id_window,omitempty"`
+	// Durable is what is agreed on from now on, 0 = what is agreed. DiskLevel. It may come with a
+	// level that the cluster uses already.
+	Durable Durability `json:"durable,omitempty"`
+}
+
+// Recover gives cold rows to the process that runs on the disk of one that they name. It is
+// refused if a row is not cold, has changed, or does not name that one.
+type Recover struct {
+	To Holder `json:"to"` // a member
+	// Of is the process of the same node by which the disk counts: the last owner or the last
+	// synced standby of all the rows.
+	Of   Holder  `json:"of"`
+	Rows []Stamp `json:"rows"`
+	// Whole says that the disk lacks nothing that was answered. Else what it lacks is declared
+	// lost: Lost rises, Gone does not.
+	Whole bool `json:"whole,omitempty"`
+}
+
+// Forgo takes processes out of cold rows: their disks are not waited for any more. A row
+// that names nobody then is lost as a whole: a member owns it, empty.
+type Forgo struct {
+	Holders []Holder `json:"holders"`
+	Reason  string   `json:"reason"` // for people
 }
 
 // EndWait says that no process is waited for any more that was a member before those
@@ -270,7 +300,7 @@ func Decode(b []byte) (Command, error) {
 func (c Command) count() int {
 	n := 0
 	for _, set := range []bool{c.Init != nil, c.Admit != nil, c.Begin != nil, c.Flip != nil, c.End != nil, c.Remove != nil, c.Compact != nil, c.Raise != nil, c.Sync != nil, c.Unsync != nil, c.Drain != nil, c.Resume != nil, c.EndGrace != nil,
-		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil, c.EndWait != nil, c.Policies != nil} {
+		c.BeginSplit != nil, c.OpenSplit != nil, c.Weigh != nil, c.CloseSplit != nil, c.EndSplit != nil, c.Adopt != nil, c.EndWait != nil, c.Policies != nil, c.Recover != nil, c.Forgo != nil} {
 		if set {
 			n++
 		}
@@ -323,6 +353,10 @@ func (c Command) Kind() string {
 		return "end_wait"
 	case c.Policies != nil:
 		return "policies"
+	case c.Recover != nil:
+		return "recover"
+	case c.Forgo != nil:
+		return "forgo"
 	}
 	return "unknown"
 }

@@ -23,6 +23,9 @@ const FirstAdopted = 3
 // WindowLevel is the level from which on all nodes keep request ids for as long.
 const WindowLevel = 5
 
+// DiskLevel is the level from which on disks count for rows.
+const DiskLevel = 9
+
 // adopt commits a level, and what is agreed on with it.
 func (t *Table) adopt(c *Adopt) *Refused {
 	if c.Level < FirstAdopted {
@@ -80,6 +83,8 @@ func (c Command) Level() uint32 {
 	switch {
 	case c.Policies != nil:
 		return PoliciesLevel
+	case c.Recover != nil, c.Forgo != nil, c.Sync != nil && c.Sync.Kept, c.Flip != nil && c.Flip.Kept:
+		return DiskLevel
 	case c.Init != nil:
 		return max(1, c.Init.Level)
 	case c.EndGrace != nil && c.EndGrace.IDs:

@@ -43,6 +43,14 @@ type Row struct {
 	// last lost; 0 = never.
 	// Invariant: Lost <= Held.
 	Lost uint64
+	// Gone is the epoch of the commit by which all of the state of the segment was last lost;
+	// 0 = never. What a disk has of it from before is void.
+	// Invariant: Gone <= Lost.
+	Gone uint64
+	// Was and Stood are the last owner of a cold row and its last synced standby, or nobody:
+	// processes that are dead, and whose disks count for it.
+	// Invariant: Was and Stood are nobody while the row has an owner; Stood is nobody if Was is.
+	Was, Stood Holder
 	// Grace says that what was lost may still be held elsewhere: locks whose
 	// holders count on their leases. It lasts from the commit of the loss until
 	// the owner says that it is over (EndGrace), and begins anew with each owner.
@@ -53,6 +61,9 @@ type Row struct {
 	// Invariant: Unsure ⇒ Lost != 0, and a window is agreed.
 	Unsure bool
 }
+
+// Cold says that all who had the row are dead, and their disks are waited for.
+func (r *Row) Cold() bool { return r.Owner.None() && !r.Was.None() }
 
 // Phase is where a member stands.
 type Phase uint8
@@ -78,6 +89,17 @@ func (p Phase) String() string {
 	}
 	return "unknown"
 }
+
+// Durability is what the cluster has agreed that disks promise.
+type Durability uint8
+
+// The durabilities.
+const (
+	Undurable Durability = iota // nothing: no disk counts for a row
+	Interval                    // a disk that counts lacks at most what was answered within the last interval
+	Always                      // some answers wait for disks: a disk that counts has all that these told
+	Entire                      // all answers do: it lacks nothing
+)
 
 // Member is a process that was admitted.
 type Member struct {
@@ -121,7 +143,9 @@ type Table struct {
 	// IDWindow is how long request ids and idempotency keys are kept, in nanoseconds. 0 =
 	// none is agreed, and each node goes by its own setting.
 	IDWindow int64
-	Epoch    uint64
+	// Durable is what disks promise in the cluster: see Durability.
+	Durable Durability
+	Epoch   uint64
 	// Level is the greatest one of the commands that took effect; 0 is 1.
 	Level uint32
 	// WantSince is the epoch in which the wanted ring changed last.

@@ -127,7 +127,9 @@ type RenewRequest struct {
 	// one before, by what it keeps beside the log. 0 = it knows of none.
 	Floor uint64 `protobuf:"varint,16,opt,name=floor,proto3" json:"floor,omitempty"`
 	// What its wall clock shows, in nanoseconds since 1970; 0 = it does not say.
-	WallNs        int64 `protobuf:"varint,17,opt,name=wall_ns,json=wallNs,proto3" json:"wall_ns,omitempty"`
+	WallNs int64 `protobuf:"varint,17,opt,name=wall_ns,json=wallNs,proto3" json:"wall_ns,omitempty"`
+	// What its disk says; absent if it keeps none.
+	Disk          *DiskReport `protobuf:"bytes,18,opt,name=disk,proto3" json:"disk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -281,6 +283,187 @@ func (x *RenewRequest) GetWallNs() int64 {
 	return 0
 }
 
+func (x *RenewRequest) GetDisk() *DiskReport {
+	if x != nil {
+		return x.Disk
+	}
+	return nil
+}
+
+// DiskReport is what the disk of a process says of itself.
+type DiskReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the node's settings promise: 0 = nothing, 1 = interval, 2 = some answers wait for it, 3 = all do.
+	Durability uint32 `protobuf:"varint,1,opt,name=durability,proto3" json:"durability,omitempty"`
+	// It has all that the process holds, and takes what is decided.
+	Whole bool `protobuf:"varint,2,opt,name=whole,proto3" json:"whole,omitempty"`
+	// Incarnations of this node that have had the disk, in order. The following fields are
+	// said only while a row waits for a disk of this node, or the process is no member.
+	Incarnations []uint64 `protobuf:"varint,3,rep,packed,name=incarnations,proto3" json:"incarnations,omitempty"`
+	// Those of them that stopped in order: the disk lacks nothing that they answered.
+	Stopped []uint64 `protobuf:"varint,4,rep,packed,name=stopped,proto3" json:"stopped,omitempty"`
+	// Epoch up to which all is discarded that tables demanded, when it was read.
+	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Streams of the last incarnation, as of its last round.
+	Streams       []*DiskStream `protobuf:"bytes,6,rep,name=streams,proto3" json:"streams,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskReport) Reset() {
+	*x = DiskReport{}
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskReport) ProtoMessage() {}
+
+func (x *DiskReport) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskReport.ProtoReflect.Descriptor instead.
+func (*DiskReport) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DiskReport) GetDurability() uint32 {
+	if x != nil {
+		return x.Durability
+	}
+	return 0
+}
+
+func (x *DiskReport) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *DiskReport) GetIncarnations() []uint64 {
+	if x != nil {
+		return x.Incarnations
+	}
+	return nil
+}
+
+func (x *DiskReport) GetStopped() []uint64 {
+	if x != nil {
+		return x.Stopped
+	}
+	return nil
+}
+
+func (x *DiskReport) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DiskReport) GetStreams() []*DiskStream {
+	if x != nil {
+		return x.Streams
+	}
+	return nil
+}
+
+// DiskStream is how far a stream of records was when a round on disk began.
+type DiskStream struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node at the other end.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Its incarnation.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The process that the disk is of was its source.
+	Out bool `protobuf:"varint,3,opt,name=out,proto3" json:"out,omitempty"`
+	// Number of the session.
+	Session uint64 `protobuf:"varint,4,opt,name=session,proto3" json:"session,omitempty"`
+	// Number of the last record, sent or taken in.
+	Number        uint64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskStream) Reset() {
+	*x = DiskStream{}
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskStream) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskStream) ProtoMessage() {}
+
+func (x *DiskStream) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskStream.ProtoReflect.Descriptor instead.
+func (*DiskStream) Descriptor() ([]byte, []int) {
+	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DiskStream) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DiskStream) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *DiskStream) GetOut() bool {
+	if x != nil {
+		return x.Out
+	}
+	return false
+}
+
+func (x *DiskStream) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *DiskStream) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 // RenewResponse is a grant, or why there is none.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -304,7 +487,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +499,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[1]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +512,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{1}
+	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RenewResponse) GetRefusal() Refusal {
@@ -388,7 +571,7 @@ type ProveRequest struct {
 
 func (x *ProveRequest) Reset() {
 	*x = ProveRequest{}
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +583,7 @@ func (x *ProveRequest) String() string {
 func (*ProveRequest) ProtoMessage() {}
 
 func (x *ProveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[2]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +596,7 @@ func (x *ProveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
 func (*ProveRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ProveRequest) GetTerm() uint64 {
@@ -449,7 +632,7 @@ type ProveResponse struct {
 
 func (x *ProveResponse) Reset() {
 	*x = ProveResponse{}
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +644,7 @@ func (x *ProveResponse) String() string {
 func (*ProveResponse) ProtoMessage() {}
 
 func (x *ProveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[3]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +657,7 @@ func (x *ProveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProveResponse.ProtoReflect.Descriptor instead.
 func (*ProveResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProveResponse) GetTerm() uint64 {
@@ -523,7 +706,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +718,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[4]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +731,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ProposeRequest) GetCommand() []byte {
@@ -574,7 +757,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +769,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_peer_v1_peer_proto_msgTypes[5]
+	mi := &file_keystead_peer_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +782,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_keystead_peer_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProposeResponse) GetLeader() bool {
@@ -627,7 +810,7 @@ var File_keystead_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\xdd\x03\n" +
+	"\x1bkeystead/peer/v1/peer.proto\x12\x10keystead.peer.v1\"\x8f\x04\n" +
 	"\fRenewRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x19\n" +
@@ -647,7 +830,25 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\rclock_differs\x18\x0e \x01(\bR\fclockDiffers\x12!\n" +
 	"\fclock_gained\x18\x0f \x01(\bR\vclockGained\x12\x14\n" +
 	"\x05floor\x18\x10 \x01(\x04R\x05floor\x12\x17\n" +
-	"\awall_ns\x18\x11 \x01(\x03R\x06wallNs\"\xbf\x01\n" +
+	"\awall_ns\x18\x11 \x01(\x03R\x06wallNs\x120\n" +
+	"\x04disk\x18\x12 \x01(\v2\x1c.keystead.peer.v1.DiskReportR\x04disk\"\xce\x01\n" +
+	"\n" +
+	"DiskReport\x12\x1e\n" +
+	"\n" +
+	"durability\x18\x01 \x01(\rR\n" +
+	"durability\x12\x14\n" +
+	"\x05whole\x18\x02 \x01(\bR\x05whole\x12\"\n" +
+	"\fincarnations\x18\x03 \x03(\x04R\fincarnations\x12\x18\n" +
+	"\astopped\x18\x04 \x03(\x04R\astopped\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x126\n" +
+	"\astreams\x18\x06 \x03(\v2\x1c.keystead.peer.v1.DiskStreamR\astreams\"\x86\x01\n" +
+	"\n" +
+	"DiskStream\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
+	"\x03out\x18\x03 \x01(\bR\x03out\x12\x18\n" +
+	"\asession\x18\x04 \x01(\x04R\asession\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x04R\x06number\"\xbf\x01\n" +
 	"\rRenewResponse\x123\n" +
 	"\arefusal\x18\x01 \x01(\x0e2\x19.keystead.peer.v1.RefusalR\arefusal\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +
@@ -696,29 +897,33 @@ func file_keystead_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_keystead_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_keystead_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_keystead_peer_v1_peer_proto_goTypes = []any{
 	(Refusal)(0),            // 0: keystead.peer.v1.Refusal
 	(*RenewRequest)(nil),    // 1: keystead.peer.v1.RenewRequest
-	(*RenewResponse)(nil),   // 2: keystead.peer.v1.RenewResponse
-	(*ProveRequest)(nil),    // 3: keystead.peer.v1.ProveRequest
-	(*ProveResponse)(nil),   // 4: keystead.peer.v1.ProveResponse
-	(*ProposeRequest)(nil),  // 5: keystead.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil), // 6: keystead.peer.v1.ProposeResponse
+	(*DiskReport)(nil),      // 2: keystead.peer.v1.DiskReport
+	(*DiskStream)(nil),      // 3: keystead.peer.v1.DiskStream
+	(*RenewResponse)(nil),   // 4: keystead.peer.v1.RenewResponse
+	(*ProveRequest)(nil),    // 5: keystead.peer.v1.ProveRequest
+	(*ProveResponse)(nil),   // 6: keystead.peer.v1.ProveResponse
+	(*ProposeRequest)(nil),  // 7: keystead.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil), // 8: keystead.peer.v1.ProposeResponse
 }
 var file_keystead_peer_v1_peer_proto_depIdxs = []int32{
-	0, // 0: keystead.peer.v1.RenewResponse.refusal:type_name -> keystead.peer.v1.Refusal
-	1, // 1: keystead.peer.v1.LeaseService.Renew:input_type -> keystead.peer.v1.RenewRequest
-	3, // 2: keystead.peer.v1.LeaseService.Prove:input_type -> keystead.peer.v1.ProveRequest
-	5, // 3: keystead.peer.v1.LeaseService.Propose:input_type -> keystead.peer.v1.ProposeRequest
-	2, // 4: keystead.peer.v1.LeaseService.Renew:output_type -> keystead.peer.v1.RenewResponse
-	4, // 5: keystead.peer.v1.LeaseService.Prove:output_type -> keystead.peer.v1.ProveResponse
-	6, // 6: keystead.peer.v1.LeaseService.Propose:output_type -> keystead.peer.v1.ProposeResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	2, // 0: keystead.peer.v1.RenewRequest.disk:type_name -> keystead.peer.v1.DiskReport
+	3, // 1: keystead.peer.v1.DiskReport.streams:type_name -> keystead.peer.v1.DiskStream
+	0, // 2: keystead.peer.v1.RenewResponse.refusal:type_name -> keystead.peer.v1.Refusal
+	1, // 3: keystead.peer.v1.LeaseService.Renew:input_type -> keystead.peer.v1.RenewRequest
+	5, // 4: keystead.peer.v1.LeaseService.Prove:input_type -> keystead.peer.v1.ProveRequest
+	7, // 5: keystead.peer.v1.LeaseService.Propose:input_type -> keystead.peer.v1.ProposeRequest
+	4, // 6: keystead.peer.v1.LeaseService.Renew:output_type -> keystead.peer.v1.RenewResponse
+	6, // 7: keystead.peer.v1.LeaseService.Prove:output_type -> keystead.peer.v1.ProveResponse
+	8, // 8: keystead.peer.v1.LeaseService.Propose:output_type -> keystead.peer.v1.ProposeResponse
+	6, // [6:9] is the sub-list for method output_type
+	3, // [3:6] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_keystead_peer_v1_peer_proto_init() }
@@ -732,7 +937,7 @@ func file_keystead_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_peer_v1_peer_proto_rawDesc), len(file_keystead_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -543,7 +543,10 @@ func (x *FeedWelcome) GetApplied() uint64 {
 type FeedAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the last record taken in: this one and all before it.
-	Applied       uint64 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	Applied uint64 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Number of the last record that is on the target's disk with all before it; 0 = it keeps none. It
+	// may rise without applied.
+	Kept          uint64 `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -581,6 +584,13 @@ func (*FeedAck) Descriptor() ([]byte, []int) {
 func (x *FeedAck) GetApplied() uint64 {
 	if x != nil {
 		return x.Applied
+	}
+	return 0
+}
+
+func (x *FeedAck) GetKept() uint64 {
+	if x != nil {
+		return x.Kept
 	}
 	return 0
 }
@@ -674,9 +684,10 @@ const file_keystead_peer_v1_state_proto_rawDesc = "" +
 	"\bresponse\"=\n" +
 	"\vFeedWelcome\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\x04R\aapplied\"#\n" +
+	"\aapplied\x18\x02 \x01(\x04R\aapplied\"7\n" +
 	"\aFeedAck\x12\x18\n" +
-	"\aapplied\x18\x01 \x01(\x04R\aapplied\"]\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x12\n" +
+	"\x04kept\x18\x02 \x01(\x04R\x04kept\"]\n" +
 	"\vFeedRefusal\x124\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1c.keystead.peer.v1.FeedReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage*\xfc\x01\n" +

@@ -434,6 +434,11 @@ func (m *FeedAck) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Kept != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kept))
+		i--
+		dAtA[i] = 0x10
+	}
 	if m.Applied != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Applied))
 		i--
@@ -669,6 +674,9 @@ func (m *FeedAck) SizeVT() (n int) {
 	_ = l
 	if m.Applied != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Applied))
+	}
+	if m.Kept != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kept))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1513,6 +1521,25 @@ func (m *FeedAck) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Applied |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 2:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Kept", wireType)
+			}
+			m.Kept = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Kept |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

@@ -289,7 +289,7 @@ func TestCompose(t *testing.T) {
 	keystead(t, "counter", "add", "kept", "41", "--addr", ps[0].addr+":7400")
 	label := regexp.MustCompile(`([a-zA-Z_]+)="`)
 	shown, labels := map[string]bool{}, map[string]map[string]bool{}
-	for _, p := range ps {
+	for _, p := range append([]*process{alone(t, nodes["n1"], w.addr())}, ps...) {
 		_, text := p.get("/metrics")
 		for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? `).FindAllStringSubmatch(text, -1) {
 			shown[m[1]] = true
@@ -314,6 +314,20 @@ func TestCompose(t *testing.T) {
 	for _, p := range ps[1:] {
 		p.stops(t, nodes[p.name].Patience)
 	}
+}
+
+// alone runs a node as one of a deployment that is no part of a cluster: it shows what one that
+// keeps a store on disk shows.
+func alone(t *testing.T, n *Node, addr string) *process {
+	t.Helper()
+	lone := *n
+	lone.Env = maps.Clone(n.Env)
+	maps.DeleteFunc(lone.Env, func(k, _ string) bool {
+		return k == "KEYSTEAD_CLUSTER_ID" || k == "KEYSTEAD_FOUNDERS" || k == "KEYSTEAD_JOIN"
+	})
+	p := run(t, "alone", addr, &lone)
+	keystead(t, "status", "--wait", patience.String(), "--addr", addr+":7400")
+	return p
 }
 
 // rlsFile is a configuration of the rate limit service with one limit.

@@ -95,6 +95,7 @@ type Keeper struct {
 
 type keeperStats struct {
 	rounds, synced, puts, failures atomic.Int64
+	free                           atomic.Int64 // bytes that the file system has left, as of the last look
 	problem                        atomic.Pointer[string]
 }
 
@@ -106,6 +107,7 @@ func OpenKeeper(cfg Config) (*Keeper, error) {
 		k.kinds[kind] = cfg.Settings.For(kind)
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.stats.free.Store(-1)
 	k.tell()
 	numbers, err := k.stores()
 	if err == nil {
@@ -365,13 +367,29 @@ type Status struct {
 	Written  int64 // objects, deletions and entries
 	Failures int64
 	Problem  string // "" = none
+	Free     int64  // bytes that the file system has left; -1 = unknown
 	Store    Stats
+}
+
+// roomSlack is room that a store takes however small it is: logs of two memtables, and a manifest.
+const roomSlack = 64 << 20
+
+// Room is how many bytes the file system ought to have left: to merge a large table a store
+// takes as much again as that has, about a quarter of all.
+func (s Status) Room() int64 { return s.Store.DiskBytes/4 + roomSlack }
+
+// Short is how many bytes of that are missing; 0 = none, or it is unknown.
+func (s Status) Short() int64 {
+	if s.Free < 0 {
+		return 0
+	}
+	return max(0, s.Room()-s.Free)
 }
 
 // Status returns the present one.
 func (k *Keeper) Status() Status {
 	s := Status{Settings: k.cfg.Settings, Behind: max(0, time.Duration(k.cfg.Now()-k.safe.Load())),
-		Rounds: k.stats.rounds.Load(), Synced: k.stats.synced.Load(), Written: k.stats.puts.Load(), Failures: k.stats.failures.Load()}
+		Rounds: k.stats.rounds.Load(), Synced: k.stats.synced.Load(), Written: k.stats.puts.Load(), Failures: k.stats.failures.Load(), Free: k.stats.free.Load()}
 	if p := k.stats.problem.Load(); p != nil {
 		s.Problem = *p
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -154,6 +155,7 @@ func (k *Keeper) commit(tend, clean bool) error {
 	h.Clock, h.Round, h.Clean, h.Versions = k.clock(now), k.round, clean, was.Versions
 	if tend {
 		k.tended = now
+		k.look()
 		h.Versions = k.objects.LastVersion()
 		k.batch.DropLog(h.Clock - int64(k.cfg.Window()+logSlack))
 	}
@@ -170,6 +172,16 @@ func (k *Keeper) commit(tend, clean bool) error {
 	k.stats.synced.Add(1)
 	k.stats.puts.Add(k.puts)
 	return nil
+}
+
+// look notes how much room the file system has left. A disk that hangs may hold it up, as it
+// does a round.
+func (k *Keeper) look() {
+	free := int64(-1)
+	if u, err := k.fs().GetDiskUsage(k.cfg.Dir); err == nil {
+		free = int64(min(u.AvailBytes, math.MaxInt64))
+	}
+	k.stats.free.Store(free)
 }
 
 // removeOthers removes the stores that the present one stands for.

@@ -52,7 +52,7 @@ func (n *Node) logWarning() (problem, hint string) {
 type keeperCollector struct {
 	n                                                        *Node
 	behind, interval, taking, bytes, debt, written, failures *prometheus.Desc
-	rounds, given, moved, syncs, ungathered                  *prometheus.Desc
+	rounds, given, moved, syncs, ungathered, free, room      *prometheus.Desc
 }
 
 func newKeeperCollector(n *Node) *keeperCollector {
@@ -65,6 +65,8 @@ func newKeeperCollector(n *Node) *keeperCollector {
 		interval:   desc("interval_seconds", "The durability interval: what was answered within it may be lost with the process."),
 		taking:     desc("taking", "1 if the store on disk takes what is decided, 0 if operations are refused because it does not."),
 		bytes:      desc("bytes", "Bytes of the store on disk."),
+		free:       desc("free_bytes", "Bytes that the file system of the store has left."),
+		room:       desc("room_bytes", "Bytes that it ought to have left, for merges of the store."),
 		debt:       desc("debt_bytes", "Bytes of the store that have to be merged until all is in order, about."),
 		written:    desc("written_total", "Objects, deletions and entries about request ids that were written."),
 		failures:   desc("failures_total", "Writes that failed, after each of which the store was begun anew."),
@@ -78,7 +80,7 @@ func newKeeperCollector(n *Node) *keeperCollector {
 
 // Describe implements prometheus.Collector.
 func (m *keeperCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.behind, m.interval, m.taking, m.bytes, m.debt, m.written, m.failures, m.rounds, m.given, m.moved, m.syncs, m.ungathered} {
+	for _, d := range []*prometheus.Desc{m.behind, m.interval, m.taking, m.bytes, m.debt, m.written, m.failures, m.rounds, m.given, m.moved, m.syncs, m.ungathered, m.free, m.room} {
 		ch <- d
 	}
 }
@@ -102,6 +104,9 @@ func (m *keeperCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.interval, st.Settings.Interval.Seconds())
 	gauge(m.taking, taking)
 	gauge(m.bytes, float64(st.Store.DiskBytes))
+	if gauge(m.room, float64(st.Room())); st.Free >= 0 {
+		gauge(m.free, float64(st.Free))
+	}
 	gauge(m.debt, float64(st.Store.Debt))
 	gauge(m.ungathered, float64(m.n.store.Ungathered()))
 	count(m.written, st.Written)

@@ -246,8 +246,14 @@ func (n *Node) diskWarning() (problem, hint string) {
 	if k == nil {
 		return "", ""
 	}
-	if p := k.Status().Problem; p != "" {
+	st := k.Status()
+	if p := st.Problem; p != "" {
 		return "the store on disk takes nothing: " + p, "make room there, or mend the disk; operations are refused until it does, and then it goes on by itself"
+	}
+	//guard:disk-room st.Short() -> 0
+	if short := st.Short(); short > 0 {
+		return fmt.Sprintf("the disk of %s is nearly full: %s are left, and the store ought to have %s", n.cfg.DataDir, inMiB(st.Free), inMiB(st.Room())),
+			"make room there, or give the node a larger --data-dir, before it refuses operations"
 	}
 	return "", ""
 }

@@ -290,6 +290,27 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
+// smallDisk is a file system that has little left.
+type smallDisk struct {
+	vfs.FS
+	left uint64
+}
+
+func (d smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.left, TotalBytes: 1 << 40}, nil
+}
+
+// TestDiskNearlyFull: the status warns of a disk before that is full.
+func TestDiskNearlyFull(t *testing.T) {
+	for left, warns := range map[uint64]bool{32 << 20: true, 1 << 30: false} {
+		n := startDurable(t, t.TempDir(), "interval", func(c *Config) { c.Wires.Disk = smallDisk{vfs.Default, left} })
+		ws := n.warnings()
+		if is := len(ws) == 1 && strings.Contains(ws[0].Problem, "nearly full: 32 MiB are left") && ws[0].Hint != ""; is != warns || !warns && len(ws) > 0 {
+			t.Errorf("with %d bytes left: %v", left, ws)
+		}
+	}
+}
+
 func pass(t *testing.T) {
 	t.Helper()
 	select {

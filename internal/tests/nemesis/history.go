@@ -155,7 +155,7 @@ func (s *settings) harm(ctx context.Context, c *cluster.Cluster, w *workload.Wor
 	x := fault.Injector{Cluster: c, Now: clock.System().Now, Keys: keys(w), Standbys: standbys}
 	for rest(ctx, calm) && time.Now().Before(end) {
 		f := drawer.Next()
-		noLoss = noLoss && f.Gentle()
+		noLoss = noLoss && (f.Gentle() || s.durable == "always" && f.LeavesDisks())
 		e, err := x.Do(ctx, f)
 		k.Events = append(k.Events, e)
 		if err != nil {

@@ -58,6 +58,7 @@ type settings struct {
 	keep      string
 	noLoss    *bool // nil: where no loss is to be expected
 	flags     []string
+	durable   string // --durability of the nodes; "" = their default
 	lease     time.Duration
 	limits    judge.Limits
 
@@ -90,6 +91,7 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 	f.DurationVar(&s.limits.Check, "check-within", judge.DefaultCheck, "bounds the checks of a history")
 	objects := f.String("kinds", "", "`KINDS` of objects with commas (default: all), such as across: admissions of several keys")
 	faults := f.String("faults", kindsText(fault.Default), fmt.Sprintf("`KINDS` with commas, of %s, or none; %s need root, on Linux", kindsText(fault.Kinds), kindsText(slices.Concat(fault.Islands, fault.Disked))))
+	f.StringVar(&s.durable, "durability", "", "of the nodes; with always, kill -9 of all is to lose nothing")
 	flags := f.String("flags", "", "further `FLAGS` of the nodes, with spaces")
 	f.BoolFunc("no-loss", "declared loss is a failure (default: if each fault harms one node alone, and the machine does not stall)", func(text string) error {
 		on := text == "true"
@@ -102,6 +104,9 @@ func parse(args []string, errs io.Writer) (s settings, err error) {
 		return s, err
 	}
 	s.flags = strings.Fields(*flags)
+	if s.durable != "" {
+		s.flags = append(s.flags, "--durability", s.durable)
+	}
 	if s.kinds, err = fault.ParseKinds(*faults); err != nil {
 		return s, err
 	}

@@ -9,7 +9,8 @@
 // Objects are split and made whole by an Orderer of their own, at any time: also while
 // something is harmed.
 // At most a minority of the nodes is harmed, except by pauses, after which all that
-// was acknowledged is still in memory, and by an orderly stop of all, which keeps it.
+// was acknowledged is still in memory, by an orderly stop of all, which keeps it, and by
+// a KillAll, after which it is on disk, if the cluster has disks.
 package fault
 
 import (
@@ -26,6 +27,7 @@ type Kind string
 // The kinds of faults.
 const (
 	Kill       Kind = "kill"       // kill -9, and start again from the disk
+	KillAll    Kind = "killall"    // kill -9 of all at once, and start them again one after the other
 	Wipe       Kind = "wipe"       // the same, with the disk wiped
 	Pause      Kind = "pause"      // SIGSTOP, shorter or longer than the lease
 	Stop       Kind = "stop"       // SIGTERM, and start again
@@ -49,7 +51,7 @@ const (
 // those that need links that can be slowed down, Disked those that need disks of their
 // own, Ordered those that an Orderer orders.
 var (
-	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway, RaftPort, FullDisk, HungDisk, HungKill, StopAll, Split, Merge}
+	Kinds   = []Kind{Kill, Wipe, Pause, Stop, Join, Drain, Slow, SlowKill, KillLeader, Partition, Oneway, RaftPort, FullDisk, HungDisk, HungKill, StopAll, KillAll, Split, Merge}
 	Islands = []Kind{Partition, Oneway, RaftPort}
 	Proxied = []Kind{Slow, SlowKill}
 	Disked  = []Kind{FullDisk, HungDisk, HungKill}
@@ -120,7 +122,12 @@ func (f Fault) String() string {
 
 // Gentle reports whether all that is acknowledged survives the fault: it harms one node
 // alone, only pauses, or stops all in order.
-func (f Fault) Gentle() bool { return f.Victims == 1 && f.Kind != HungKill || f.Kind == Pause }
+func (f Fault) Gentle() bool {
+	return f.Victims == 1 && f.Kind != HungKill && f.Kind != KillAll || f.Kind == Pause
+}
+
+// LeavesDisks reports whether all that is on disks survives the fault, however many nodes it harms.
+func (f Fault) LeavesDisks() bool { return f.Kind != Wipe }
 
 const (
 	shortest = 200 * time.Millisecond

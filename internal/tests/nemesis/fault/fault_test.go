@@ -63,7 +63,7 @@ func TestDrawer(t *testing.T) {
 			if (f.Kind == KillLeader || f.Kind == HungKill) && f.Role != Leader {
 				t.Errorf("%+v", f)
 			}
-			if f.Gentle() != (f.Victims == 1 && f.Kind != HungKill || f.Kind == Pause) {
+			if f.Gentle() != (f.Victims == 1 && f.Kind != HungKill && f.Kind != KillAll || f.Kind == Pause) || f.LeavesDisks() != (f.Kind != Wipe) {
 				t.Errorf("%+v: gentle is %t", f, f.Gentle())
 			}
 		}

@@ -75,7 +75,7 @@ func (x *Injector) Do(ctx context.Context, f Fault) (Event, error) {
 		victims = x.joined[len(x.joined)-1:]
 	case f.Kind == Join:
 		victims = nil
-	case f.Kind == StopAll:
+	case f.Kind == StopAll || f.Kind == KillAll:
 		victims = x.Cluster.Running()
 	}
 	for _, v := range victims {
@@ -179,6 +179,8 @@ func (x *Injector) do(ctx context.Context, f Fault, victims []*cluster.Node, lea
 		return errors.Join(err, victims[0].Start())
 	case StopAll:
 		return x.stopAll(ctx, f, victims)
+	case KillAll:
+		return x.killAll(ctx, f, victims)
 	case Join:
 		if leaves {
 			x.joined = x.joined[:len(x.joined)-1]
@@ -223,12 +225,23 @@ func (x *Injector) stopAll(ctx context.Context, f Fault, nodes []*cluster.Node) 
 		ends.Go(func() { errs[i] = n.Terminate(stopTime, f.again()) })
 	}
 	ends.Wait()
+	return errors.Join(errors.Join(errs...), startAll(ctx, f, nodes))
+}
+
+// killAll kills nodes at once, and starts them one after the other within the fault's time.
+func (x *Injector) killAll(ctx context.Context, f Fault, nodes []*cluster.Node) (err error) {
+	for _, n := range nodes {
+		err = errors.Join(err, n.Kill())
+	}
+	return errors.Join(err, startAll(ctx, f, nodes))
+}
+
+func startAll(ctx context.Context, f Fault, nodes []*cluster.Node) (err error) {
 	for i := range nodes {
-		n := nodes[(f.Draw+i)%len(nodes)]
-		errs = append(errs, n.Start())
+		err = errors.Join(err, nodes[(f.Draw+i)%len(nodes)].Start())
 		rest(ctx, f.For/time.Duration(len(nodes)))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func slow(nodes []*cluster.Node, by time.Duration) {

@@ -140,7 +140,7 @@ func lateness(c Case, l Limits) int64 {
 		if e.Skipped == "" {
 			changes++
 		}
-		if e.Fault.Kind == fault.StopAll {
+		if e.Fault.Kind == fault.StopAll || e.Fault.Kind == fault.KillAll {
 			still += e.Settled - e.From
 		}
 	}

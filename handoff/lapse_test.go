@@ -80,14 +80,14 @@ func TestBehind(t *testing.T) {
 		n := w.cluster(2)
 		w.set("unsync", held)
 		key := w.keys(1, ownedBy(n[0], n[1]))[0]
-		hash, none := owner.Hash(key), [2]table.Holder{}
+		hash, none := owner.Hash(key), table.Behind{}
 		n[0].add(key).checkAnswered(t, "the standby is there")
 		if got := n[0].source.Behind(hash); got != none {
 			t.Errorf("%v are behind", got)
 		}
 		n[0].to(n[1].self).stall()
 		n[0].put([]string{key}, 1)
-		if got := n[0].source.Behind(hash); got != [2]table.Holder{n[1].self} {
+		if got := n[0].source.Behind(hash); got != (table.Behind{n[1].self}) {
 			t.Errorf("%v are behind", got)
 		}
 		if !n[0].source.AwaitOf(t.Context(), hash, n[0].self) {

@@ -149,8 +149,8 @@ func (s *Source) Replicated(hash uint64) bool {
 	return true
 }
 
-// Behind returns those of them that have not, at most two; the zero value is none.
-func (s *Source) Behind(hash uint64) (behind [2]table.Holder) {
+// Behind returns those of them that have not.
+func (s *Source) Behind(hash uint64) (behind table.Behind) {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)
 	if i < 0 {

@@ -10,9 +10,9 @@ import (
 // Copies are what answers wait for: a decision is told to nobody before those
 // processes have it that would go on from it if this one died.
 type Copies interface {
-	// Behind are the processes that do not have the last that was decided about keys at
-	// this position, at most two; the zero value is none.
-	Behind(hash uint64) [2]table.Holder
+	// Behind are those that do not have the last that was decided about keys at this
+	// position.
+	Behind(hash uint64) table.Behind
 	// AwaitOf returns true when one of those has, or need not any more. It returns false
 	// if it gave up before, or the context ended.
 	AwaitOf(ctx context.Context, hash uint64, of table.Holder) bool
@@ -80,7 +80,7 @@ func NewService[D any](r *Router, cfg ServiceConfig[D]) *Service[D] {
 func (s *Service[D]) Close() { s.lanes.close() }
 
 // behind returns the processes whose acknowledgement an answer waits for.
-func (s *Service[D]) behind(u *Unconfirmed[D]) (none [2]table.Holder) {
+func (s *Service[D]) behind(u *Unconfirmed[D]) (none table.Behind) {
 	if s.cfg.Copies == nil || u.Alone {
 		return none
 	}

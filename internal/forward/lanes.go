@@ -23,11 +23,11 @@ const (
 )
 
 var errManyHeld = &failure.Error{Reason: failure.Overloaded, RetryAfter: 100 * time.Millisecond,
-	Message: "as many answers as this node allows wait for the standby of the key; nothing happened",
-	Hint:    "try again: the standby comes back, or is taken out"}
+	Message: "as many answers as this node allows wait for the standby of the key, or for the disk; nothing happened",
+	Hint:    "try again: the standby comes back, or is taken out; `keystead status` shows what is wrong with a disk"}
 
 var errManyHeldUnknown = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: 100 * time.Millisecond,
-	Message: "as many answers as this node allows wait for the standby of the key; it may have taken effect",
+	Message: "as many answers as this node allows wait for the standby of the key, or for the disk; it may have taken effect",
 	Hint:    "try again with the same request id to learn what became of it"}
 
 // manyHeld returns the error of an answer for which there is no room.
@@ -39,8 +39,8 @@ func manyHeld(read bool) error {
 }
 
 // lanes hold answers to calls of other nodes back until the copies have what they speak
-// of. There is a lane for each process that has to acknowledge something: what waits for
-// one that hangs stands in nobody else's way. A lane has one goroutine, whatever waits.
+// of. There is a lane for each process that has to acknowledge something, and one for the disk of
+// this node: what waits for one that hangs stands in nobody else's way. A lane has one goroutine, whatever waits.
 type lanes[D any] struct {
 	s      *Service[D]
 	ctx    context.Context // ends at close
@@ -53,8 +53,8 @@ type lanes[D any] struct {
 	all map[table.Holder]*lane[D] // guarded by mu
 }
 
-// lane are the answers that wait for one process. What is waited for is one stream, whose
-// records are acknowledged in order, so they do not wait for each other.
+// lane are the answers that wait for one process, or for the disk. What is waited for is one stream,
+// whose records are acknowledged in order, or the rounds of one disk: they hardly wait for each other.
 type lane[D any] struct {
 	of   table.Holder
 	wake chan struct{} // capacity 1: there is something in queue, or the lane is closed
@@ -69,7 +69,7 @@ type held[D any] struct {
 	in     *inbound[D]
 	answer *peerv1.ForwardAnswer
 	Unconfirmed[D]
-	behind [2]table.Holder // it waits for; the first one is the lane's
+	behind table.Behind // it waits for; the first one is the lane's
 }
 
 func newLanes[D any](s *Service[D]) *lanes[D] {
@@ -85,8 +85,8 @@ func (l *lanes[D]) close() {
 	l.wg.Wait()
 }
 
-// full reports whether so many answers wait for the standby of a call's key that the call
-// is not to be done.
+// full reports whether so many answers wait for the standby of a call's key, or for the disk of
+// this node, that the call is not to be done.
 func (l *lanes[D]) full(c *Call) bool {
 	if l.filled.Load() == 0 {
 		return false
@@ -98,8 +98,9 @@ func (l *lanes[D]) full(c *Call) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.all[t.Rows[i].Standby]
-	return k != nil && k.n >= l.most
+	standby, disk := l.all[t.Rows[i].Standby], l.all[table.OwnDisk]
+	return standby != nil && standby.n >= l.most ||
+		disk != nil && disk.n >= l.most //guard:lane-of-disk-full disk.n >= l.most -> false
 }
 
 // hold puts an answer into its lane, and returns nil; or it returns what to answer
@@ -141,7 +142,7 @@ func (l *lanes[D]) laneLocked(of table.Holder) *lane[D] {
 	}
 	t := l.s.r.cfg.Cluster.Table()
 	for to, k := range l.all {
-		if k.n == 0 && !t.Holds(to) {
+		if k.n == 0 && !t.Holds(to) && to != table.OwnDisk {
 			delete(l.all, to)
 			k.closed = true
 			close(k.wake)
@@ -169,7 +170,7 @@ func (l *lanes[D]) run(k *lane[D]) {
 		closed := k.closed
 		l.mu.Unlock()
 		for _, h := range todo {
-			if behind := l.s.cfg.Copies.Behind(h.Hash); behind[0] == k.of || behind[1] == k.of {
+			if behind := l.s.cfg.Copies.Behind(h.Hash); behind.Has(k.of) {
 				through = l.answer(k, through, nil) // they need not wait with this one
 				if !l.s.cfg.Copies.AwaitOf(l.ctx, h.Hash, k.of) {
 					//guard:answer-not-told-forwarded l.s.cfg.Untold(h.Reads) -> nil
@@ -196,7 +197,7 @@ func (l *lanes[D]) pass(k *lane[D], h held[D]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leftLocked(k, 1)
-	h.behind = [2]table.Holder{h.behind[1]}
+	h.behind = h.behind.Next()
 	l.putLocked(l.laneLocked(h.behind[0]), h)
 }
 

@@ -160,7 +160,7 @@ func (in *inbound[D]) confirmAndReply(resp *peerv1.ForwardResponse, later Later[
 		p := &later[i]
 		answer := resp.Answers[p.place]
 		//guard:answers-wait-forwarded
-		if behind := in.s.behind(p); behind != ([2]table.Holder{}) {
+		if behind := in.s.behind(p); behind != (table.Behind{}) {
 			resp.Answers[p.place] = in.s.lanes.hold(held[D]{in, answer, *p, behind}) // nil, unless there is no room
 		} else if err := in.s.cfg.Confirm(&p.Decision, now, nil); err != nil {
 			resp.Answers[p.place] = Failed(answer.Tag, in.s.r.cfg.Wire(err))

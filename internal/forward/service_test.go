@@ -54,12 +54,12 @@ func (c *tallied) Busy(n int64)       { c.busy.Add(n) }
 // lagging are copies of which one has nothing until it is let go.
 type lagging struct{ has chan struct{} }
 
-func (l *lagging) Behind(uint64) [2]table.Holder {
+func (l *lagging) Behind(uint64) table.Behind {
 	select {
 	case <-l.has:
-		return [2]table.Holder{}
+		return table.Behind{}
 	default:
-		return [2]table.Holder{agreed.Holder("copy")}
+		return table.Behind{agreed.Holder("copy")}
 	}
 }
 

@@ -28,6 +28,9 @@ var errNotOnDisk = &failure.Error{Reason: failure.OutcomeUnknown, RetryAfter: ti
 	Message: "the disk of the node did not take the operation; it may have taken effect, and be lost with the process",
 	Hint:    "try again with the same request id to learn what became of it; `keystead status` shows what is wrong with the disk"}
 
+// notOnDisk is rpc.Config.Untold of a node that waits for nothing else.
+func notOnDisk() *failure.Error { return errNotOnDisk }
+
 // durability returns what the settings say.
 func (c Config) durability() (disk.Settings, error) {
 	if c.DataDir == "" || c.Cluster.ID != "" {
@@ -215,16 +218,13 @@ func (n *Node) clearDisk() {
 // onDisk has answers wait for the disk. It implements rpc.Copies.
 type onDisk struct{ k *disk.Keeper }
 
-// theDisk stands for the disk among those that answers wait for.
-var theDisk = table.Holder{Node: "disk"}
-
 func (d onDisk) Replicated(hash uint64) bool { return d.k.Durable(hash) }
 
 func (d onDisk) Await(hash uint64) bool { return d.k.Await(context.Background(), hash) }
 
-func (d onDisk) Behind(hash uint64) (behind [2]table.Holder) {
+func (d onDisk) Behind(hash uint64) (behind table.Behind) {
 	if !d.k.Durable(hash) {
-		behind[0] = theDisk
+		behind[0] = table.OwnDisk
 	}
 	return behind
 }

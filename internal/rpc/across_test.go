@@ -511,7 +511,7 @@ func (g *gate) Await(uint64) bool {
 	return true
 }
 
-func (g *gate) Behind(uint64) (of [2]table.Holder) {
+func (g *gate) Behind(uint64) (of table.Behind) {
 	if g.shut.Load() {
 		of[0] = agreed.Holder("copy")
 	}

@@ -104,9 +104,9 @@ func TestBatchOfPermits(t *testing.T) {
 // mending are lapsing copies that have all in the end.
 type mending struct{ lapsing }
 
-func (m *mending) Behind(hash uint64) [2]table.Holder {
+func (m *mending) Behind(hash uint64) table.Behind {
 	if m.had.Load() {
-		return [2]table.Holder{}
+		return table.Behind{}
 	}
 	return m.lapsing.Behind(hash)
 }

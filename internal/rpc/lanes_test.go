@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ const ack = time.Millisecond
 // hanging are two standbys. One hangs until it is let go; the other one is well.
 type hanging struct {
 	name  table.Holder           // of the one that hangs
+	disks atomic.Int64           // how often the disk was waited for
 	stuck func(hash uint64) bool // its rows
 	after chan struct{}          // closed when it is let go
 }
@@ -33,14 +35,17 @@ func (h *hanging) Await(hash uint64) bool {
 	return h.AwaitOf(context.Background(), hash, table.Holder{})
 }
 
-func (h *hanging) Behind(hash uint64) [2]table.Holder {
+func (h *hanging) Behind(hash uint64) table.Behind {
 	if h.stuck(hash) {
-		return [2]table.Holder{h.name}
+		return table.Behind{h.name}
 	}
-	return [2]table.Holder{agreed.Holder("well"), agreed.Holder("next")} // a row that gets another standby
+	return table.Behind{agreed.Holder("well"), agreed.Holder("next"), table.OwnDisk} // a row that gets another standby
 }
 
-func (h *hanging) AwaitOf(ctx context.Context, hash uint64, _ table.Holder) bool {
+func (h *hanging) AwaitOf(ctx context.Context, hash uint64, of table.Holder) bool {
+	if of == table.OwnDisk {
+		h.disks.Add(1)
+	}
 	if !h.stuck(hash) {
 		time.Sleep(ack)
 		return true
@@ -95,6 +100,9 @@ func TestAnswersOvertake(t *testing.T) {
 				t.Fatalf("call %d beside %d that wait for the standby that hangs: %v after %s", i, i+1, r, took)
 			}
 		}
+		if n := copies.disks.Load(); n < int64(len(stuck)) {
+			t.Errorf("the disk was waited for %d times", n)
+		}
 		batch := must(through.counters.BatchAdd(ctx, &counterpb.BatchAddRequest{Adds: []*counterpb.AddRequest{{Key: well, Delta: 1}, {Key: well, Delta: 1}}}))(t)
 		if n := batch.Results[1].GetResponse().GetValue(); n != int64(len(stuck)+2) {
 			t.Errorf("a batch: %v", batch)
@@ -107,13 +115,18 @@ func TestAnswersOvertake(t *testing.T) {
 
 // TestManyAnswersWait: so many answers wait for a standby that there is no room for more.
 // What was done with the last ones is unknown; what comes for its rows from then on is
-// refused before it is done.
+// refused before it is done. The same where they wait for the disk.
 func TestManyAnswersWait(t *testing.T) {
+	t.Run("standby", func(t *testing.T) { manyAnswersWait(t, agreed.Holder("n2")) })
+	t.Run("disk", func(t *testing.T) { manyAnswersWait(t, table.OwnDisk) })
+}
+
+func manyAnswersWait(t *testing.T, of table.Holder) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, more = 20, 5
-		copies := &hanging{after: make(chan struct{}), name: agreed.Holder("n2"), stuck: func(uint64) bool { return true }}
+		copies := &hanging{after: make(chan struct{}), name: of, stuck: func(uint64) bool { return true }}
 		g := grouped(t, 2, false, func(c *Config) { c.Copies, c.maxHeld = copies, room })
-		g.protect(agreed.Holder("n1"), copies.name)
+		g.protect(agreed.Holder("n1"), agreed.Holder("n2"))
 		n, key := g.nodes["n1"], g.key("n1")
 		stream := must(peerv1.NewForwardServiceClient(n.conn).Forward(bound(t)))(t)
 		send := func(n int) {

@@ -20,8 +20,8 @@ type Copies interface {
 	// gave up before, because this node could not answer any more. The decision is
 	// not acknowledged then, even if the node may answer again by now.
 	Await(hash uint64) bool
-	// Behind are the processes that have not, at most two; the zero value is none.
-	Behind(hash uint64) [2]table.Holder
+	// Behind are those that have not.
+	Behind(hash uint64) table.Behind
 	// AwaitOf is Await for one of those. It gives up when the context ends, too.
 	AwaitOf(ctx context.Context, hash uint64, of table.Holder) bool
 }
@@ -65,14 +65,17 @@ func (s *Server) awaitCopies(hash uint64, read bool) error {
 
 // untold returns the error of an answer for which Await gave up.
 func (s *Server) untold(read bool) error {
-	if read {
-		if s.cfg.Untold != nil {
-			return errUnread
-		}
-		return errUntoldRead
-	}
+	var disk *failure.Error
 	if s.cfg.Untold != nil {
-		return s.cfg.Untold
+		disk = s.cfg.Untold()
+	}
+	switch {
+	case disk != nil && read:
+		return errUnread
+	case disk != nil:
+		return disk
+	case read:
+		return errUntoldRead
 	}
 	return errUntold
 }

@@ -27,7 +27,7 @@ func (s *slow) Await(uint64) bool {
 	return true
 }
 
-func (s *slow) Behind(uint64) [2]table.Holder { return [2]table.Holder{agreed.Holder("copy")} }
+func (s *slow) Behind(uint64) table.Behind { return table.Behind{agreed.Holder("copy")} }
 
 func (s *slow) AwaitOf(_ context.Context, hash uint64, _ table.Holder) bool { return s.Await(hash) }
 

@@ -75,9 +75,9 @@ type Config struct {
 	Copies Copies
 	// Disk tells of the store on disk; nil = there is none.
 	Disk func() *clusterpb.Disk
-	// Untold is the error of an operation that may have taken effect, and that Copies gave up to
-	// wait for. Default: that of a node which lost its lease.
-	Untold *failure.Error
+	// Untold returns the error of an operation that may have taken effect, and that Copies gave up to
+	// wait for because of the disk; nil = it is that of a node which lost its lease. Default: nil.
+	Untold func() *failure.Error
 	// AckOwner are the kinds, of Kinds, whose answers do not wait for copies.
 	AckOwner []string
 	// Dial connects to other nodes. nil = TCP.

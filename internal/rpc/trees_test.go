@@ -211,7 +211,7 @@ func (l *late) Await(hash uint64) bool {
 	return true
 }
 
-func (l *late) Behind(hash uint64) (of [2]table.Holder) {
+func (l *late) Behind(hash uint64) (of table.Behind) {
 	if !l.Replicated(hash) {
 		of[0] = agreed.Holder("standby")
 	}

@@ -47,7 +47,7 @@ func (l *lapsing) Replicated(uint64) bool { return l.had.Load() }
 
 func (l *lapsing) Await(uint64) bool { return false }
 
-func (l *lapsing) Behind(uint64) [2]table.Holder { return [2]table.Holder{agreed.Holder("copy")} }
+func (l *lapsing) Behind(uint64) table.Behind { return table.Behind{agreed.Holder("copy")} }
 
 func (l *lapsing) AwaitOf(context.Context, uint64, table.Holder) bool { return false }
 

@@ -303,7 +303,9 @@ type FeedBatch struct {
 	Records []byte `protobuf:"bytes,5,opt,name=records,proto3" json:"records,omitempty"`
 	// CRC-32C over session, first, count and epoch, each in 8 bytes, little-endian,
 	// and the records.
-	Checksum      uint32 `protobuf:"fixed32,6,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	Checksum uint32 `protobuf:"fixed32,6,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// Somebody waits until the target's disk has one of the records.
+	Urgent        bool `protobuf:"varint,7,opt,name=urgent,proto3" json:"urgent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -378,6 +380,13 @@ func (x *FeedBatch) GetChecksum() uint32 {
 		return x.Checksum
 	}
 	return 0
+}
+
+func (x *FeedBatch) GetUrgent() bool {
+	if x != nil {
+		return x.Urgent
+	}
+	return false
 }
 
 // FeedResponse is what the target says.
@@ -668,14 +677,15 @@ const file_keystead_peer_v1_state_proto_rawDesc = "" +
 	"\asession\x18\x06 \x01(\x04R\asession\x12\x1e\n" +
 	"\n" +
 	"connection\x18\a \x01(\x04R\n" +
-	"connection\"\x9d\x01\n" +
+	"connection\"\xb5\x01\n" +
 	"\tFeedBatch\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\x04R\x05first\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\rR\x05count\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\arecords\x18\x05 \x01(\fR\arecords\x12\x1a\n" +
-	"\bchecksum\x18\x06 \x01(\aR\bchecksum\"\xbf\x01\n" +
+	"\bchecksum\x18\x06 \x01(\aR\bchecksum\x12\x16\n" +
+	"\x06urgent\x18\a \x01(\bR\x06urgent\"\xbf\x01\n" +
 	"\fFeedResponse\x129\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1d.keystead.peer.v1.FeedWelcomeH\x00R\awelcome\x12-\n" +
 	"\x03ack\x18\x02 \x01(\v2\x19.keystead.peer.v1.FeedAckH\x00R\x03ack\x129\n" +

@@ -209,6 +209,16 @@ func (m *FeedBatch) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Urgent {
+		i--
+		if m.Urgent {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.Checksum != 0 {
 		i -= 4
 		binary.LittleEndian.PutUint32(dAtA[i:], uint32(m.Checksum))
@@ -590,6 +600,9 @@ func (m *FeedBatch) SizeVT() (n int) {
 	}
 	if m.Checksum != 0 {
 		n += 5
+	}
+	if m.Urgent {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1191,6 +1204,26 @@ func (m *FeedBatch) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Checksum = uint32(binary.LittleEndian.Uint32(dAtA[iNdEx:]))
 			iNdEx += 4
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Urgent", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Urgent = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

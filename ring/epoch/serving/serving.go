@@ -18,6 +18,7 @@
 // back before that is done, the node does not act for it, and takes nothing in
 // for it, until it is: see Cleaned and Clean. What it has is discarded too when a
 // row comes to it whose state is declared lost: it may be a part of a copy.
+// For rows that wait for a disk, see disk.go.
 package serving
 
 import (
@@ -59,6 +60,9 @@ type Rule struct {
 	mu      sync.Mutex        // guards changes of now, and what follows
 	frozen  map[uint64]freeze // by end of row
 	cleaned chan struct{}     // closed by the next Cleaned
+	// What was loaded was clean up to the epoch unloaded, and is up to a later one when what the
+	// table unloadedBy demanded is discarded.
+	unloaded, unloadedBy uint64
 }
 
 // state is what readers see.
@@ -69,12 +73,14 @@ type state struct {
 	// loaded says that the process holds what an earlier one of its node held in
 	// the table of this epoch, and that no table has named it yet.
 	loaded *uint64
+	disk   disk
 }
 
 // row is what the node may do with a row of the table.
 type row struct {
 	mine   bool
 	holds  bool // the node may have a copy
+	keeps  bool // it has what it is waited for with: see disk.go. Invariant: not mine, and not held
 	frozen bool // lets nothing in
 	closed bool // lets nothing out
 	// gained is the epoch of the table since which the node holds what is kept
@@ -299,7 +305,7 @@ func (r *Rule) Extend(until int64) { r.until.Store(until) }
 func (r *Rule) Quiet() { r.quiet.Store(true) }
 
 // Become makes the process another incarnation, which has no lease and no rows.
-// It returns what has to be discarded: see Cleaned.
+// It returns what has to be discarded: see Cleaned. What a disk is waited for with stays.
 func (r *Rule) Become(self table.Holder) []Range {
 	r.until.Store(0)
 	now := r.time()
@@ -335,164 +341,4 @@ func (r *Rule) time() int64 {
 		return 0
 	}
 	return r.clock()
-}
-
-func (r *Rule) setLocked(t *table.Table, self table.Holder, now int64) []Range {
-	old := r.now.Load()
-	next := &state{table: t, self: self, rows: make([]row, len(t.Rows))}
-	var lost []Range
-	switch {
-	case old.loaded == nil:
-		lost = next.inherit(old, now)
-	case self == old.self && !t.Holds(self):
-		next.loaded = old.loaded
-	default:
-		lost = next.unload(*old.loaded, now)
-	}
-	kept := map[uint64]freeze{}
-	for i := range t.Rows {
-		if f, ok := r.frozen[t.Rows[i].End]; ok && next.rows[i].mine &&
-			possible(t, f) { //guard:freeze-outlives-tables not
-			kept[t.Rows[i].End] = f
-			next.rows[i].frozen, next.rows[i].closed = true, f.closed
-		}
-	}
-	r.frozen = kept
-	r.now.Store(next)
-	return lost
-}
-
-// inherit fills in the rows of a new state, and returns the ranges that the node
-// had a copy of in the old one and has no more, or had to lose before it got them
-// back.
-func (s *state) inherit(old *state, now int64) []Range {
-	var lost []Range
-	for _, p := range pieces(old.table, s.table) {
-		was, is := old.table.Find(p.UpTo), s.table.Find(p.UpTo)
-		had := was >= 0 && old.rows[was].holds
-		//guard:keep-as-standby s.table.MayHold(is, s.self) -> s.table.Rows[is].Owner == s.self
-		has := is >= 0 && s.table.MayHold(is, s.self)
-		if is >= 0 && s.table.Rows[is].Lost != 0 {
-			s.rows[is].learnedAt = max(s.rows[is].learnedAt, s.learned(is, old, was, now))
-		}
-		kept := had && has && old.self == s.self &&
-			!s.spoilt(is, old, was) //guard:discard-declared-loss
-		if has {
-			//guard:discard-before-acting s.table.Epoch -> uint64(0)
-			gained := s.table.Epoch
-			if kept {
-				gained = old.rows[was].gained
-			}
-			//guard:still-incarnation s.table.Rows[is].Owner == s.self -> s.table.Rows[is].Owner.Node == s.self.Node
-			s.rows[is].mine, s.rows[is].holds = s.table.Rows[is].Owner == s.self, true
-			s.rows[is].gained = max(s.rows[is].gained, gained)
-			if s.rows[is].mine && s.table.Rows[is].Lost != 0 {
-				s.rows[is].lostAt = max(s.rows[is].lostAt, s.cameAt(is, old, was, now))
-			}
-		}
-		if had && !kept {
-			if n := len(lost); n > 0 && lost[n-1].UpTo == p.After {
-				lost[n-1].UpTo = p.UpTo
-			} else {
-				lost = append(lost, p)
-			}
-		}
-	}
-	return lost
-}
-
-// unload fills in the rows of the first state that names a process which holds
-// what an earlier one held, and returns the ranges of which that does not count.
-func (s *state) unload(epoch uint64, now int64) []Range {
-	var lost []Range
-	counts := false
-	for i := range s.table.Rows {
-		r, w := &s.table.Rows[i], &s.rows[i]
-		w.mine, w.holds = r.Owner == s.self, s.table.MayHold(i, s.self)
-		w.lostAt, w.learnedAt = now, now
-		if w.mine && //guard:loaded-others
-			r.Lost <= epoch { //guard:loaded-lost
-			counts = true
-			continue
-		}
-		if w.holds {
-			w.gained = s.table.Epoch
-		}
-		after, upTo := s.table.Segment(i)
-		if n := len(lost); n > 0 && lost[n-1].UpTo == after {
-			lost[n-1].UpTo = upTo
-		} else {
-			lost = append(lost, Range{after, upTo})
-		}
-	}
-	if !counts {
-		return []Range{{}}
-	}
-	return lost
-}
-
-// cameAt returns the moment from which the grace of a row of this process runs, or by which
-// all was lost that was lost of it: now, if the row came to it since the old table. A row
-// that did not, has its owner since then at the latest. One of which nothing was lost has
-// joined one of which something was: 0.
-func (s *state) cameAt(is int, old *state, was int, now int64) int64 {
-	r := &s.table.Rows[is]
-	if was < 0 || old.self != s.self || !old.rows[was].mine || r.Grace && !old.table.Rows[was].Grace || r.Held > old.table.Epoch {
-		return now
-	}
-	return old.rows[was].lostAt
-}
-
-// learned returns a moment by which this process had learned of the loss of a row: now,
-// unless the loss was in the old table. A row that was joined to one that was lost has 0.
-func (s *state) learned(is int, old *state, was int, now int64) int64 {
-	if was < 0 ||
-		s.table.Rows[is].Lost > old.table.Epoch { //guard:learned-anew
-		return now
-	}
-	return old.rows[was].learnedAt
-}
-
-// spoilt reports whether what the node holds of a row must not count any more,
-// although it may hold it: the row came to it, and its state is declared lost.
-//
-// If the node did not see all tables between the two, the row may have been
-// another's. What the node has is whole then unless a loss is declared: if it got
-// the row by a flip, it has acknowledged what it took by a later table than the
-// old one; if it was promoted, it has done that too, or stood by from a flip of its
-// own on, and nothing was acknowledged since that it did not see. And a row that
-// has never left the node is whole although a loss is declared, which is that of
-// another row that was joined to it.
-func (s *state) spoilt(is int, old *state, was int) bool {
-	r := &s.table.Rows[is]
-	if r.Owner != s.self || r.Lost <= old.table.Epoch {
-		return false
-	}
-	m, _ := s.table.Member(s.self.Node)
-	stayed := old.rows[was].mine && !old.rows[was].closed && m.Since <= old.table.Epoch
-	//guard:keep-what-stayed true
-	return !stayed
-}
-
-// pieces returns the ranges between the ends of rows in either table, in order.
-func pieces(a, b *table.Table) []Range {
-	var ends []uint64
-	for i, j := 0, 0; i < len(a.Rows) || j < len(b.Rows); {
-		switch {
-		case j == len(b.Rows) || i < len(a.Rows) && a.Rows[i].End < b.Rows[j].End:
-			ends = append(ends, a.Rows[i].End)
-			i++
-		case i == len(a.Rows) || b.Rows[j].End < a.Rows[i].End:
-			ends = append(ends, b.Rows[j].End)
-			j++
-		default:
-			ends = append(ends, a.Rows[i].End)
-			i, j = i+1, j+1
-		}
-	}
-	out := make([]Range, len(ends))
-	for i, e := range ends {
-		out[i] = Range{ends[(i+len(ends)-1)%len(ends)], e}
-	}
-	return out
 }

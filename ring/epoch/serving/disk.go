@@ -1,0 +1,123 @@
+package serving
+
+import (
+	"slices"
+
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// A row whose owner and standby are all dead is cold: it waits for the disk of one of them. A
+// disk counts if a process that the row names has had it. The memory of a process mirrors its
+// disk: at its start it holds all that the disk has, and what it discards is discarded there a
+// round later. So a process that has the disk of one whom a cold row names *keeps* what it has of
+// the row. It does not act for it, and takes nothing in for it.
+//
+//   - The row becomes its own, by a Recover: what it kept is the row.
+//   - The row becomes another's, or does not name this disk any more: it is discarded, also if this
+//     process may hold the row otherwise. It would not be what the new owner copies.
+//   - All of the row was lost (Row.Gone) in a table after the one up to which everything was
+//     discarded that tables demanded: what is kept is of before, and is void. It is discarded, and
+//     before the process acts for the row, should that become its own.
+//
+// A process that was removed goes on as the next incarnation of its node. It keeps what cold rows
+// name the earlier one for. It may learn of the removal from the leader before it has the table of
+// it: in the table that it has, rows name the earlier one as their owner or synced standby still,
+// and they will be cold, or a standby's. They are kept until it is known.
+//
+// Tables may be missed, between one in which a row is kept and the next one.
+//
+//   - It is cold in both, and names this disk in both. In between it cannot have been anybody's:
+//     those whom it would name then live on, or are later than those that it names. If all of it was
+//     lost in between, Gone says so.
+//   - It is this process's in the second. Then it came by a Recover of what is kept: whoever
+//     takes a row from another one, or is its synced standby, has acknowledged records of it under a
+//     table that does not have the row cold. Or it was lost in between, and Gone says so.
+//   - The process held the row in the first, as owner or standby, and the second one has it cold with
+//     its name. It was the owner, or it was synced, at the end; what made it so, it has
+//     acknowledged under the first table. What was lost in between, Gone says.
+//
+// Before the first table that names this process nothing is judged: tables of long ago come from
+// its own log, and none of them can have it act.
+
+// disk is what a rule knows of the disk that the memory mirrors.
+type disk struct {
+	had    []uint64 // incarnations of this node that have had it; empty = there is none
+	loaded bool     // the memory holds what was on it
+}
+
+// with returns what is known of the disk when a process becomes another one.
+func (d disk) with(was, is table.Holder) disk {
+	if was != is && len(d.had) > 0 {
+		d.had = append(slices.Clone(d.had), was.Incarnation)
+	}
+	return d
+}
+
+// OnDisk says which incarnations of this node have had its disk. loaded says that this process,
+// which is no member yet, holds all that the disk had, and that all is discarded there that tables
+// up to this epoch demanded. It is called before the first Learn, and again, with loaded
+// false, when there is one more incarnation.
+func (r *Rule) OnDisk(incarnations []uint64, epoch uint64, loaded bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := *r.now.Load()
+	s.disk = disk{slices.Clone(incarnations), s.disk.loaded || loaded}
+	if loaded {
+		s.loaded = &epoch
+	}
+	r.now.Store(&s)
+}
+
+// CleanEpoch returns the epoch up to which this process has discarded all that tables demanded:
+// what is declared lost by then, as a whole, it does not have.
+func (r *Rule) CleanEpoch() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clean := r.clean.Load()
+	switch s := r.now.Load(); {
+	case s.loaded != nil: //guard:clean-of-loaded false
+		return *s.loaded
+	case clean < r.unloadedBy: //guard:clean-of-unloaded false
+		return r.unloaded
+	}
+	return clean
+}
+
+// names reports whether a row waits for the disk of this process, or will: see above.
+func (s *state) names(i int) bool {
+	r := &s.table.Rows[i]
+	earlier := func(h table.Holder) bool {
+		return h.Node == s.self.Node && !h.None() && slices.Contains(s.disk.had, h.Incarnation)
+	}
+	if s.table.Durable == table.Undurable {
+		return false
+	}
+	return earlier(r.Was) || earlier(r.Stood) ||
+		r.Owner != s.self && earlier(r.Owner) || //guard:become-before-removed
+		r.Standby != s.self && r.Synced && earlier(r.Standby) //guard:become-before-removed
+}
+
+// keeps reports whether what the process had of a row is what its disk is waited for with.
+func (s *state) keeps(is int, old *state, was int) bool {
+	//guard:keep-of-cold false
+	return s.names(is) &&
+		gone(s.table, &s.table.Rows[is]) <= old.table.Epoch //guard:keep-before-loss
+}
+
+// carries reports whether what the process had of a row counts in one that it holds now.
+func (s *state) carries(is int, old *state, was int) bool {
+	if old.rows[was].keeps {
+		return s.table.Rows[is].Owner == s.self && //guard:kept-is-anothers
+			gone(s.table, &s.table.Rows[is]) <= old.table.Epoch //guard:kept-before-loss
+	}
+	return old.self == s.self &&
+		!s.spoilt(is, old, was) //guard:discard-declared-loss
+}
+
+// gone returns the epoch of the last loss of all of a row. Where no disk counts, every loss is one.
+func gone(t *table.Table, r *table.Row) uint64 {
+	if t.Durable == table.Undurable {
+		return r.Lost
+	}
+	return r.Gone
+}

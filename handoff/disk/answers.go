@@ -107,10 +107,15 @@ func (k *Keeper) Durable(hash uint64) bool { return k.told(k.objects.Awaits(hash
 // was decided.
 func (k *Keeper) Await(ctx context.Context, hash uint64) bool {
 	awaited, all := k.objects.Awaits(hash)
+	return k.await(ctx, func() bool { return k.told(awaited, all) })
+}
+
+// await has rounds done until something is so.
+func (k *Keeper) await(ctx context.Context, is func() bool) bool {
 	for {
 		ended := *k.ended.Load()
 		switch {
-		case k.told(awaited, all):
+		case is():
 			return true
 		case k.refusing.Load() != nil || k.closed.Load():
 			return false

@@ -145,6 +145,14 @@ func (b *Batch) SetHead(h Head) {
 	}
 }
 
+// SetTenures sets who has had the disk.
+func (b *Batch) SetTenures(list []Tenure) {
+	j, err := json.Marshal(list)
+	if b.fault(err); b.room(1 + len(j)) {
+		b.fault(b.b.Set([]byte{tenuresPrefix}, j, nil))
+	}
+}
+
 // Size is the size of the batch, in bytes.
 func (b *Batch) Size() int {
 	if b.b == nil {

@@ -132,6 +132,22 @@ func (s *Store) readHead() (*Head, error) {
 	return h, nil
 }
 
+// Tenures returns who has had the disk, in order, as it is in the store; nobody if its node ran alone.
+func (s *Store) Tenures() (list []Tenure, err error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	b, err := s.get(tenuresPrefix)
+	if b == nil || err != nil {
+		return nil, s.judge(err)
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, fmt.Errorf("%w: the list of those that have had it: %w", ErrDamaged, err)
+	}
+	return list, nil
+}
+
 func (s *Store) readRounds() (uint64, error) {
 	b, err := s.get(roundsPrefix)
 	if b == nil || err != nil {

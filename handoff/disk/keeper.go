@@ -47,9 +47,13 @@ type Config struct {
 	Now      func() int64         // the clock of the process, ns
 	Window   func() time.Duration // how long request ids are kept
 	// Head says whose it is, and what else a Head tells that the Keeper does not know. It is
-	// asked in each round that writes.
+	// asked when a round begins: its epoch is one up to which all is discarded by then. When it has risen, a round
+	// writes, though nothing else has changed.
 	Head func() Head
-	Log  *slog.Logger
+	// Noted is called when a round begins, before Head and before anything is gathered. What it returns is called when
+	// all that was there then is on disk. nil = none.
+	Noted func() (synced func())
+	Log   *slog.Logger
 }
 
 // Keeper keeps a store of objects on disk: in rounds, each of which writes what has changed since
@@ -72,6 +76,10 @@ type Keeper struct {
 	batch   *Batch
 	failing error // what ended the present Gather
 
+	onDisk []Tenure // the list in the store
+	mine   bool     // the last one of the list is this process
+	floor  uint64   // epoch of the head that was found: it stays true of what Load has put into the objects
+
 	all      bool          // objects of kinds that are not kept are put as well: nobody changes them any more
 	last     chan error    // of a Finish that was given up; nil = there is none
 	patience time.Duration // restPatience, but in tests
@@ -85,6 +93,11 @@ type Keeper struct {
 	ended     atomic.Pointer[chan struct{}] // closed and replaced when answers may look again
 	wake      chan struct{}                 // capacity 1: somebody waits for a round
 	asked     chan chan snapshotAsked       // for snapshots
+	enlists   chan enlisting
+	running   atomic.Bool              // the goroutine of the rounds is there
+	list      atomic.Pointer[[]Tenure] // who has had the disk; nil = nobody. Never changed in place
+	epoch     atomic.Uint64            // of the head that is on disk
+	whole     atomic.Bool              // begun
 	closed    atomic.Bool
 	stats     keeperStats
 
@@ -102,7 +115,7 @@ type keeperStats struct {
 // OpenKeeper opens what is on disk, which Found tells of and Load reads. Nothing is written
 // before Run.
 func OpenKeeper(cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), asked: make(chan chan snapshotAsked), patience: restPatience}
+	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), asked: make(chan chan snapshotAsked), enlists: make(chan enlisting), patience: restPatience}
 	for _, kind := range owner.Kinds() {
 		k.kinds[kind] = cfg.Settings.For(kind)
 	}
@@ -134,6 +147,14 @@ func OpenKeeper(cfg Config) (*Keeper, error) {
 	}
 	h, _ := k.Found()
 	k.offset = h.Clock - cfg.Now()
+	k.epoch.Store(h.Epoch)
+	if k.store != nil {
+		if k.onDisk, err = k.store.Tenures(); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", k.dir(k.number), err), k.store.Close())
+		}
+		list := k.onDisk
+		k.list.Store(&list)
+	}
 	return k, nil
 }
 
@@ -250,6 +271,7 @@ func (k *Keeper) Run(objects *owner.Store, loaded bool) error {
 	if err := k.start(objects, loaded); err != nil {
 		return err
 	}
+	k.running.Store(true)
 	k.work.Go(k.run)
 	k.work.Go(k.watch)
 	return nil
@@ -258,6 +280,12 @@ func (k *Keeper) Run(objects *owner.Store, loaded bool) error {
 // start does the first round.
 func (k *Keeper) start(objects *owner.Store, loaded bool) error {
 	k.objects = objects
+	h, _ := k.Found()
+	if loaded {
+		k.floor = h.Epoch
+	} else {
+		k.disown()
+	}
 	if loaded = loaded && k.store != nil && !k.foreign(); loaded {
 		k.begun = true
 		k.removeOthers() // that a crash has brought back
@@ -311,11 +339,12 @@ func (k *Keeper) finish() error {
 		}
 		k.objects.Track(false)
 	}
+	n := k.note()
 	k.round++
 	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0
 	var err error
 	if k.objects.Gather(k.cfg.Now(), k.round, 0, k) {
-		err = k.commit(true, true)
+		err = k.commit(n, true, true)
 	} else {
 		err = k.failing
 	}

@@ -47,14 +47,24 @@ const testWindow = 5 * time.Minute
 
 func begin(t *testing.T, fs *vfs.MemFS, at int64, settings string) *life {
 	t.Helper()
+	return beginAs(t, fs, at, settings, nil)
+}
+
+// beginAs is begin with a Config that a test changes.
+func beginAs(t *testing.T, fs *vfs.MemFS, at int64, settings string, as func(*Config)) *life {
+	t.Helper()
 	l := &life{t: t, fs: fs, at: at}
 	s, err := ParseSettings(settings, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.k, err = OpenKeeper(Config{Dir: "disk", Settings: s, Options: Options{FS: fs, Log: slog.New(slog.DiscardHandler)},
+	cfg := Config{Dir: "disk", Settings: s, Options: Options{FS: fs, Log: slog.New(slog.DiscardHandler)},
 		Now: func() int64 { return l.at }, Window: func() time.Duration { return testWindow },
-		Head: func() Head { return Head{Node: "n1", Epoch: 7} }, Log: slog.New(slog.DiscardHandler)})
+		Head: func() Head { return Head{Node: "n1", Epoch: 7} }, Log: slog.New(slog.DiscardHandler)}
+	if as != nil {
+		as(&cfg)
+	}
+	l.k, err = OpenKeeper(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ const (
 	entryPrefix  = 'i' // entries: bucket of the clock 8, batch 8, number 4
 	roundsPrefix = 'n' // the number of the last batch that had entries
 	objectPrefix = 'o' // objects: hash 8, length of the key 2, key, name
+
+	tenuresPrefix = 't' // who has had the disk, JSON; of a node in a cluster
 )
 
 // Bucket is the span of the clock, in ns, that entries are dropped by.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,8 @@ func (k *Keeper) anew() error {
 		_ = k.store.Close()
 	}
 	k.set(s, number)
-	k.begun = false
+	k.begun, k.onDisk = false, nil
+	k.whole.Store(false)
 	return nil
 }
 
@@ -69,6 +71,13 @@ func (k *Keeper) run() {
 			return
 		case <-k.wake:
 		case <-tick.C:
+		case ask := <-k.enlists:
+			err := k.enlist(ask.incarnation)
+			ask.done <- err
+			if k.store.Err() != nil {
+				k.fail(err)
+			}
+			continue
 		case asked := <-k.asked:
 			err := k.step(true)
 			asked <- k.snapshot(err)
@@ -121,6 +130,7 @@ func (k *Keeper) snapshot(err error) (a snapshotAsked) {
 // after the rest as well, as it does now and then.
 func (k *Keeper) step(tend bool) error {
 	began := k.cfg.Now()
+	n := k.note()
 	k.round++
 	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0
 	//guard:disk-over k.over -> k.over[:0]
@@ -137,20 +147,41 @@ func (k *Keeper) step(tend bool) error {
 	}
 	//guard:disk-tended began-k.tended >= int64(tendEvery) -> false
 	tend = tend || began-k.tended >= int64(tendEvery)
-	if tend || k.puts > 0 {
-		if err := k.commit(tend, false); err != nil {
+	//guard:disk-epoch-writes n.head.Epoch > k.epoch.Load() -> false
+	if tend || k.puts > 0 || n.head.Epoch > k.epoch.Load() {
+		if err := k.commit(n, tend, false); err != nil {
 			return err
 		}
+	} else {
+		n.synced() // all that was there is on disk already
 	}
 	k.stats.rounds.Add(1)
 	k.end(began)
 	return nil
 }
 
+// noted is what is noted when a round begins.
+type noted struct {
+	head   Head
+	synced func()
+}
+
+// note is what a round begins with: what is said when all of it is synced is of this moment, or before.
+func (k *Keeper) note() noted {
+	n := noted{synced: func() {}}
+	if k.cfg.Noted != nil {
+		n.synced = k.cfg.Noted()
+	}
+	n.head = k.cfg.Head()
+	n.head.Epoch = max(n.head.Epoch, k.floor)
+	return n
+}
+
 // commit writes what is left of a round with a head, and syncs all of it.
-func (k *Keeper) commit(tend, clean bool) error {
+func (k *Keeper) commit(n noted, tend, clean bool) error {
 	now := k.cfg.Now()
-	h := k.cfg.Head()
+	//guard:disk-head-first n.head -> k.cfg.Head()
+	h := n.head
 	was, _ := k.store.Head()
 	h.Clock, h.Round, h.Clean, h.Versions = k.clock(now), k.round, clean, was.Versions
 	if tend {
@@ -161,6 +192,10 @@ func (k *Keeper) commit(tend, clean bool) error {
 	}
 	h.Durability = k.cfg.Settings.String()
 	k.batch.SetHead(h)
+	list := k.had(clean)
+	if !slices.Equal(list, k.onDisk) {
+		k.batch.SetTenures(list)
+	}
 	//guard:disk-synced true -> false
 	if err := k.store.Commit(k.batch, true); err != nil {
 		return err
@@ -169,8 +204,15 @@ func (k *Keeper) commit(tend, clean bool) error {
 		k.begun = true
 		k.removeOthers()
 	}
+	if k.onDisk = list; clean {
+		k.list.Store(&list)
+	}
+	k.whole.Store(true)
+	k.epoch.Store(h.Epoch)
 	k.stats.synced.Add(1)
 	k.stats.puts.Add(k.puts)
+	//guard:disk-note-first n.synced -> k.cfg.Noted()
+	n.synced()
 	return nil
 }
 
@@ -234,6 +276,7 @@ func (k *Keeper) clear() error {
 // objects are is written anew, beside it. It returns when that is done, or at the end.
 func (k *Keeper) fail(err error) {
 	k.begun = false
+	k.whole.Store(false)
 	for {
 		k.stats.failures.Add(1)
 		k.refuse(fmt.Sprintf("writing to %s has failed: %v", k.cfg.Dir, err), err)

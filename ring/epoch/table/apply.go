@@ -12,7 +12,7 @@ func (t *Table) Apply(c Command) (*Table, error) {
 	if c.Init == nil && t.Cluster == "" {
 		return t, refused("the cluster has not been made")
 	}
-	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, Splits: t.Splits, want: t.want, divided: t.divided, nodes: t.nodes, holders: t.holders}
+	next := &Table{Cluster: t.Cluster, UID: t.UID, LeaseTTL: t.LeaseTTL, LeaseMargin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Durable: t.Durable, Epoch: t.Epoch + 1, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Rows: t.Rows, Transition: t.Transition, Splits: t.Splits, want: t.want, divided: t.divided, nodes: t.nodes, holders: t.holders, cold: t.cold}
 	var why *Refused
 	switch {
 	case c.Init != nil:
@@ -49,8 +49,10 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.endWait()
 	case c.Policies != nil:
 		why = refused("policies are no part of the table")
-	case c.Recover != nil, c.Forgo != nil:
-		why = refused("disks do not count yet")
+	case c.Recover != nil:
+		why = next.fromDisk(c.Recover)
+	case c.Forgo != nil:
+		why = next.forgo(c.Forgo)
 	default:
 		panic("table: an empty command") // Decode refuses them
 	}
@@ -126,6 +128,10 @@ func (t *Table) admit(c *Admit) *Refused {
 	if why := t.waits(c.Cold); why != nil {
 		return why
 	}
+	//guard:admit-awaited
+	if t.awaits(m.Holder()) {
+		return refused("node %s with incarnation %x is over: it needs another incarnation", m.Node, m.Incarnation)
+	}
 	m.Phase, m.Since, m.Returned, m.Stopping = Joining, t.Epoch, c.Cold, false
 	at, _ := t.member(m.Node)
 	t.Members = slices.Insert(slices.Clone(t.Members), at, m)
@@ -166,7 +172,8 @@ func (t *Table) begin(c *Begin) *Refused {
 		holders[m.HashKey] = m.Holder()
 	}
 	for i := range t.Rows {
-		if r := &t.Rows[i]; r.Owner.None() {
+		if r := &t.Rows[i]; r.Owner.None() &&
+			!r.Cold() { //guard:begin-keeps-cold
 			r.Owner, r.Since, r.Held = holders[t.want.Owner(r.End)], t.Epoch, t.Epoch
 		}
 	}
@@ -212,6 +219,8 @@ func (t *Table) flip(c *Flip) *Refused {
 		return refused("no segments are named")
 	case c.From == c.To || c.Standby == c.To:
 		return refused("source or standby is the target")
+	case t.unkept(c.Kept) != nil:
+		return t.unkept(c.Kept)
 	//guard:flip-standby
 	case !c.Standby.None() && !t.Holds(c.Standby):
 		return refused("the target's standby is not a member any more")
@@ -303,9 +312,14 @@ func (t *Table) remove(c *Remove) *Refused {
 	return nil
 }
 
-// removeHolders drops removed members from a row. The synced standby becomes the owner;
-// where there is none, a survivor does and the loss is written down.
+// removeHolders drops removed members from a row. The synced standby becomes the owner. Where
+// there is none, the row waits for the disks of those who had it; and where no disks count, a
+// survivor becomes the owner and the loss is written down.
 func (t *Table) removeHolders(r *Row, gone map[Holder]bool, survivors *ring.Ring) {
+	stood := Holder{}
+	if r.Synced {
+		stood = r.Standby
+	}
 	//guard:removal-drops-standby
 	if gone[r.Standby] {
 		r.Standby, r.Synced, r.Since = Holder{}, false, t.Epoch
@@ -317,9 +331,14 @@ func (t *Table) removeHolders(r *Row, gone map[Holder]bool, survivors *ring.Ring
 	r.Since, r.Held = t.Epoch, t.Epoch
 	switch {
 	//guard:removal-promotes-synced
+	//guard:cold-memory-first r.Synced -> r.Synced && t.Durable == Undurable
 	case !r.Standby.None() &&
 		r.Synced: //guard:unsync-takes-out
 		r.Owner, r.Standby, r.Synced = r.Standby, Holder{}, false
+		return
+	//guard:cold-instead-of-lost
+	case t.Durable != Undurable:
+		t.cool(r, stood)
 		return
 	case survivors != nil:
 		m, _ := t.byHashKey(survivors.Owner(r.End))
@@ -327,9 +346,7 @@ func (t *Table) removeHolders(r *Row, gone map[Holder]bool, survivors *ring.Ring
 	default:
 		r.Owner, r.Standby, r.Synced = Holder{}, Holder{}, false
 	}
-	//guard:removal-declares-loss
-	//guard:removal-unsure t.IDWindow > 0 -> false
-	r.Lost, r.Grace, r.Unsure = t.Epoch, t.LockTTL > 0, t.IDWindow > 0
+	t.lose(r)
 	if r.Standby == r.Owner {
 		r.Standby, r.Synced = Holder{}, false
 	}
@@ -352,6 +369,8 @@ func (t *Table) compact() *Refused {
 		//guard:tidy-keeps-loss r.Lost -> next.Lost
 		//guard:tidy-stamps t.Epoch -> next.Since
 		next.Since, next.Held, next.Lost = t.Epoch, max(r.Held, next.Held), max(r.Lost, next.Lost)
+		//guard:tidy-keeps-gone
+		next.Gone = max(r.Gone, next.Gone)
 	}
 	slices.Sort(drop)
 	t.Rows = rows[:0:0]
@@ -380,7 +399,7 @@ func (t *Table) droppable() []int {
 	var drop []int
 	for k := 1; k < n; k++ {
 		i := (stays + k) % n
-		if !points[t.Rows[i].End] && alike(t.Rows[i], t.Rows[(i+1)%n]) {
+		if !points[t.Rows[i].End] && t.alike(t.Rows[i], t.Rows[(i+1)%n]) {
 			drop = append(drop, i)
 		}
 	}
@@ -392,6 +411,17 @@ func (t *Table) Compactable() bool {
 	return t.Transition == nil && t.want != nil && len(t.Rows) > t.want.Size() && len(t.droppable()) > 0
 }
 
-func alike(a, b Row) bool {
-	return a.Owner == b.Owner && a.Standby == b.Standby && a.Synced == b.Synced && a.Grace == b.Grace && a.Unsure == b.Unsure
+func (t *Table) alike(a, b Row) bool {
+	return a.Owner == b.Owner && a.Standby == b.Standby && a.Synced == b.Synced && a.Grace == b.Grace && a.Unsure == b.Unsure &&
+		a.Was == b.Was && a.Stood == b.Stood && //guard:tidy-cold
+		(t.Durable == Undurable || t.heard(a, b))
+}
+
+// heard reports whether the later loss of two rows that are alike may count for both. What disks
+// have from before it is void then, and a disk may not have heard yet of the loss of the other
+// row. It has when nothing of the loss is in doubt any more: minutes later.
+func (t *Table) heard(a, b Row) bool {
+	waited := (t.LockTTL > 0 || t.IDWindow > 0) && !a.Grace && !a.Unsure
+	//guard:tidy-gone true
+	return a.Gone == b.Gone || waited
 }

@@ -81,11 +81,17 @@ func (t *Table) drain(c *Drain) *Refused {
 		return refused("node %s is being drained already", m.Node)
 	case m.Stopping:
 		return refused("node %s stops, as all do", m.Node)
+	//guard:drain-awaited
+	case !c.Stop && len(t.Awaited(m.Node)) > 0:
+		return refused("rows wait for the disk of node %s: it is given them first, or `keystead recover --without %s` gives them up", m.Node, m.Node)
 	default:
 		if m.Phase, m.Stopping = Leaving, c.Stop; !t.onRing(m.Node) && !t.named(c.Member) {
 			m.Phase = Drained
 		}
 		switch {
+		//guard:drain-recovered
+		case slices.ContainsFunc(members, Member.MayReceive) && t.recovered(*m):
+			return refused("node %s has rows from its disk, and is not on the ring yet: try again when it is", m.Node)
 		case slices.ContainsFunc(members, Member.MayReceive):
 		//guard:stop-all-keep true
 		case !c.Stop || //guard:drain-of-the-last
@@ -97,6 +103,12 @@ func (t *Table) drain(c *Drain) *Refused {
 	}
 	t.Members = members
 	return nil
+}
+
+// recovered reports whether a member that leaves has rows, and cannot be taken off the ring by
+// a transition, for it is not on it: it was given them by a Recover.
+func (t *Table) recovered(m Member) bool {
+	return m.Phase == Leaving && t.Transition == nil && !t.onRing(m.Node)
 }
 
 // MayReceive reports whether a member may be given rows.

@@ -55,6 +55,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzRestore(f *testing.F) {
 	f.Add(small().Encode())
 	f.Add(smallSplit().Encode())
+	f.Add(smallCold().Encode())
 	f.Add([]byte(`{"v":1,"epoch":9,"members":[],"splits":[{"id":9,"kind":"limit","key":"k","name":"","phase":1,"since":9,"weighed":9,"parts":[{"s":0,"w":1},{"s":0,"w":1}]}],"rows":[]}`))
 	f.Add((&Table{}).Encode())
 	f.Add(made().Encode())
@@ -116,6 +117,11 @@ func everyKind() []Command {
 		{ID: "i19", Adopt: &Adopt{Level: 3}},
 		{ID: "i19b", Adopt: &Adopt{Level: WindowLevel, IDWindow: 300_000_000_000}},
 		{ID: "i20", EndWait: &EndWait{}},
+		{ID: "i21", Recover: &Recover{To: Holder{"n1", 5}, Of: Holder{"n1", 3}, Rows: []Stamp{{After: 1<<64 - 1, End: 7, Since: 8}}, Whole: true}},
+		{ID: "i22", Forgo: &Forgo{Holders: []Holder{{"n1", 3}}, Reason: "by hand"}},
+		{ID: "i23", Adopt: &Adopt{Level: DiskLevel, Durable: Entire}},
+		{ID: "i24", Sync: &Sync{WantSince: 7, Owner: Holder{"n1", 3}, Standby: Holder{"n2", 5}, Rows: []Stamp{{After: 1<<64 - 1, End: 7, Since: 8}}, Kept: true}},
+		{ID: "i25", Flip: &Flip{Transition: 7, WantSince: 6, From: Holder{"n1", 3}, To: Holder{"n2", 5}, Ends: []uint64{7}, Kept: true}},
 	}
 }
 
@@ -124,10 +130,19 @@ func small() *Table {
 	a, b := member("n1", 1<<62), member("n2", 5)
 	a.Phase, a.Since, b.Phase, b.Since = Active, 2, Joining, 4
 	t := &Table{Cluster: "test", UID: "u", LockTTL: 600_000_000_000, Epoch: 9, WantSince: 5, Members: []Member{a, b}, Transition: &Transition{5, []string{"n1", "n2"}}, Rows: []Row{
-		{End: 7, Owner: a.Holder(), Standby: b.Holder(), Synced: true, Since: 9, Held: 3, Lost: 3},
+		{End: 7, Owner: a.Holder(), Standby: b.Holder(), Synced: true, Since: 9, Held: 3, Lost: 3, Gone: 3},
 		{End: 1 << 63, Owner: b.Holder(), Since: 8, Held: 8},
-		{End: 1<<64 - 1, Since: 6, Held: 6, Lost: 6, Grace: true},
+		{End: 1<<64 - 1, Since: 6, Held: 6, Lost: 6, Gone: 6, Grace: true},
 	}}
+	return t.finish()
+}
+
+// smallCold is small where disks count, in which every field of cold rows is set somewhere.
+func smallCold() *Table {
+	t := small()
+	t.Level, t.Durable = DiskLevel, Always
+	t.Rows[1] = Row{End: 1 << 63, Since: 8, Held: 8, Lost: 6, Gone: 2, Was: Holder{"n1", 1}, Stood: Holder{"n3", 5}, Grace: true}
+	t.Rows[2] = Row{End: 1<<64 - 1, Since: 6, Held: 6, Was: Holder{"n3", 5}}
 	return t.finish()
 }
 

@@ -31,7 +31,7 @@ func (t *Table) adopt(c *Adopt) *Refused {
 	if c.Level < FirstAdopted {
 		return refused("level %d is used with its first command", c.Level)
 	}
-	if c.Level <= t.Level {
+	if c.Level < t.Level || c.Level == t.Level && c.Durable <= t.Durable {
 		return refused("the cluster uses level %d", t.Level)
 	}
 	if len(t.Members) == 0 {
@@ -42,6 +42,9 @@ func (t *Table) adopt(c *Adopt) *Refused {
 		return refused("node %s (version %s) does not know level %d", t.Members[i].Node, t.Members[i].Version, c.Level)
 	}
 	if why := windowFor(c.IDWindow, c.Level); why != nil {
+		return why
+	}
+	if why := t.agreeDurable(c); why != nil {
 		return why
 	}
 	//guard:window-once true
@@ -77,6 +80,9 @@ func windowFor(window int64, level uint32) *Refused {
 
 // Level returns the first one of which a program knows the command.
 func (c Command) Level() uint32 {
+	if c.Adopt != nil && c.Adopt.Durable != Undurable {
+		return max(DiskLevel, c.Adopt.Level)
+	}
 	if c.Adopt != nil {
 		return max(FirstAdopted, c.Adopt.Level)
 	}

@@ -110,7 +110,7 @@ func TestAdopt(t *testing.T) {
 	}
 	turned(t, next, adopt)
 	turned(t, next, Command{Adopt: &Adopt{Level: 2}})
-	turned(t, next, Command{Adopt: &Adopt{Level: Level + 1}})
+	turned(t, next, Command{Adopt: &Adopt{Level: max(Level, DiskLevel) + 1}})
 	turned(t, next, Command{Admit: &Admit{Member: two}})
 	grow(t, next, Command{Admit: &Admit{Member: current(two)}})
 	if read, err := Restore(next.Encode()); err != nil || !read.Uses(3) {

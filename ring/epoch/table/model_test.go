@@ -36,7 +36,7 @@ func deep(t *Table) *Table {
 
 // equal reports whether two tables are the same to everybody.
 func equal(a, b *Table) bool {
-	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.Level == b.Level && slices.EqualFunc(a.Splits, b.Splits, sameSplit) && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && a.IDWindow == b.IDWindow && slices.Equal(a.Members, b.Members) &&
+	same := a.Cluster == b.Cluster && a.UID == b.UID && a.Epoch == b.Epoch && a.Level == b.Level && slices.EqualFunc(a.Splits, b.Splits, sameSplit) && a.WantSince == b.WantSince && a.LockTTL == b.LockTTL && a.IDWindow == b.IDWindow && a.Durable == b.Durable && a.cold == b.cold && slices.Equal(a.Members, b.Members) &&
 		slices.Equal(a.Rows, b.Rows) && slices.Equal(a.nodes, b.nodes) && (a.Transition == nil) == (b.Transition == nil) && (a.want == nil) == (b.want == nil)
 	if same && a.want != nil {
 		same = a.want.Digest() == b.want.Digest()
@@ -179,12 +179,17 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
 	// Small numbers are drawn more often.
-	switch kind := rapid.IntRange(0, 36).Draw(t, "kind"); kind {
+	switch kind := rapid.IntRange(0, 42).Draw(t, "kind"); kind {
+	case 37, 38, 39, 40, 41:
+		return drawRecover(t, tab, pick)
+	case 42:
+		return drawForgo(t, tab, pick)
 	case 36:
 		return Command{EndWait: &EndWait{}}
 	case 35:
 		return Command{Adopt: &Adopt{
-			Level:    rapid.SampledFrom([]uint32{0, 1, 2, WindowLevel - 1, Level, Level, Level, Level + 1}).Draw(t, "adopted"),
+			Level:    rapid.SampledFrom([]uint32{0, 1, 2, WindowLevel - 1, Level, Level, Level, Level + 1, DiskLevel}).Draw(t, "adopted"),
+			Durable:  drawDurability(t),
 			IDWindow: rapid.SampledFrom([]int64{0, 0, 300e9, 60e9, -1}).Draw(t, "window"),
 		}}
 	case 31, 32, 33, 34:
@@ -217,8 +222,13 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		return Command{Compact: &Compact{}}
 	case 8, 9:
 		gone := []Holder{pick("gone")}
-		if rapid.Bool().Draw(t, "two") {
+		switch rapid.IntRange(0, 3).Draw(t, "more") {
+		case 1, 2:
 			gone = append(gone, pick("gone too"))
+		case 3:
+			for gone = nil; len(gone) < len(tab.Members); {
+				gone = append(gone, tab.Members[len(gone)].Holder())
+			}
 		}
 		return Command{Remove: &Remove{Members: gone}}
 	case 10, 11:
@@ -268,6 +278,7 @@ func drawFlip(t *rapid.T, tab *Table, pick func(string) Holder) Command {
 	case 1:
 		_, f.Standby = tab.Wants(f.Ends[0])
 	}
+	f.Kept = drawKept(t, tab)
 	switch rapid.IntRange(0, 14).Draw(t, "wrong") {
 	case 14:
 		f.To = pick("to")
@@ -292,7 +303,7 @@ func at(t *Table, h uint64) (Row, bool) {
 
 // drawSync makes a Sync of rows that may be synced, with something wrong at times.
 func drawSync(t *rapid.T, tab *Table, pick func(string) Holder) Command {
-	c := &Sync{WantSince: tab.WantSince, Owner: pick("owner"), Standby: pick("standby")}
+	c := &Sync{WantSince: tab.WantSince, Owner: pick("owner"), Standby: pick("standby"), Kept: drawKept(t, tab)}
 	for i, r := range tab.Rows {
 		if after, upTo := tab.Segment(i); r.Owner == c.Owner && tab.MayHold(i, c.Standby) {
 			c.Rows = append(c.Rows, Stamp{After: after, End: upTo, Since: r.Since})

@@ -56,6 +56,8 @@ func (t *Table) Spare(i int) Holder {
 func (t *Table) CopyTo(i int) Holder {
 	r := &t.Rows[i]
 	switch wanted, standby := t.Wants(r.End); {
+	case r.Owner.None(): // nobody has it
+		return Holder{}
 	case wanted == r.Owner:
 		return standby
 	case t.Transition != nil:

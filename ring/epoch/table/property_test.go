@@ -13,7 +13,9 @@ import (
 // TestCommandsInAnyOrder applies commands that are apt, repeated, late or wrong,
 // and checks after each what the package promises.
 func TestCommandsInAnyOrder(t *testing.T) {
-	starts := []*Table{cluster(t, 3), clusterOf(t, locking(), 3), clusterOf(t, locking(), 2), made()}
+	starts := []*Table{cluster(t, 3), clusterOf(t, locking(), 3), clusterOf(t, locking(), 2), made(),
+		durable(t, cluster(t, 3), Always), durable(t, clusterOf(t, locking(), 3), Interval), durable(t, clusterOf(t, locking(), 2), Entire)}
+	reached := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		tab := rapid.SampledFrom(starts).Draw(t, "start")
 		var past, refused []Command
@@ -33,7 +35,7 @@ func TestCommandsInAnyOrder(t *testing.T) {
 				if !errors.As(err, new(*Refused)) || next != tab {
 					t.Fatalf("%s was refused (%v) and changed something", c.Kind(), err)
 				}
-				if c.Sync != nil || c.Flip != nil {
+				if c.Sync != nil || c.Flip != nil || ofRows(tab, c.Recover) {
 					refused = append(refused, c)
 				}
 				continue
@@ -49,6 +51,7 @@ func TestCommandsInAnyOrder(t *testing.T) {
 					t.Fatalf("%+v was refused, and takes effect after %s", r, c.Kind())
 				}
 			}
+			countCold(reached, c, tab, next)
 			tab = next
 		}
 		restored, err := Restore(tab.Encode())
@@ -56,6 +59,11 @@ func TestCommandsInAnyOrder(t *testing.T) {
 			t.Fatalf("the table that was written down is not the one that was read: %v", err)
 		}
 	})
+	for _, what := range []string{"cold", "cold of two", "recovered whole", "recovered", "forgone", "one of two forgone", "given away"} {
+		if reached[what] == 0 {
+			t.Errorf("no row was ever %s: %v", what, reached)
+		}
+	}
 }
 
 // compare checks a table against the one before it.
@@ -101,14 +109,17 @@ func compare(c Command, was, is *Table) error {
 
 // compareRow checks what became of a row, or of the part of one.
 func compareRow(c Command, was, is *Table, old, now Row) error {
-	moved := old.Owner != now.Owner
+	moved := old.Owner != now.Owner || c.Forgo != nil && old.Cold() && !now.Cold() // to nobody, maybe
 	stamped := now.Since == is.Epoch
 	switch {
 	case c.Compact != nil:
 		if joined := !sameBounds(was, is, now.End); joined != stamped {
 			return errors.New("Compact joined it without a stamp, or stamped it for nothing")
 		}
-		old.Since, old.Held, old.Lost = now.Since, max(old.Held, now.Held), max(old.Lost, now.Lost)
+		if is.Durable != Undurable && old.Gone != now.Gone && (now.Grace || now.Unsure || is.LockTTL+is.IDWindow == 0) {
+			return errors.New("what disks have of it is void by a loss of another row that they may not have heard of")
+		}
+		old.Since, old.Held, old.Lost, old.Gone = now.Since, max(old.Held, now.Held), max(old.Lost, now.Lost), max(old.Gone, now.Gone)
 		if old != now {
 			return errors.New("Compact changed it")
 		}
@@ -123,10 +134,14 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return errors.New("it became synced")
 	case now.Synced == now.Standby.None():
 		return errors.New("a process stands by that is not synced, or none that is")
-	case moved && now.Lost != is.Epoch && !(c.Remove != nil && old.Synced && now.Owner == old.Standby) && c.Flip == nil && c.Resume == nil && !old.Owner.None():
+	case moved && now.Lost != is.Epoch && !(c.Remove != nil && old.Synced && now.Owner == old.Standby) && c.Flip == nil && c.Resume == nil && !old.Owner.None() && !now.Cold():
 		return errors.New("it came to a process that has not all of it, and no loss is declared")
 	case old.Lost != now.Lost && (now.Lost != is.Epoch || !moved):
 		return errors.New("Lost is wrong")
+	case old.Gone != now.Gone && (now.Gone != is.Epoch || now.Lost != is.Epoch || c.Recover != nil), is.Durable == Undurable && now.Gone != now.Lost:
+		return errors.New("Gone is wrong")
+	case old.Cold() && (c.Recover == nil && c.Forgo == nil) && old != now, !old.Cold() && now.Cold() && c.Remove == nil:
+		return errors.New("it is or was cold, and should not have changed")
 	case old.Lost != now.Lost && now.Grace != (is.LockTTL > 0):
 		return errors.New("what was lost is not waited for, or for nothing")
 	case old.Lost == now.Lost && old.Grace != now.Grace && (c.EndGrace == nil || c.EndGrace.IDs || now.Grace):
@@ -151,8 +166,14 @@ func compareRow(c Command, was, is *Table, old, now Row) error {
 		return nil
 	case c.Flip != nil && old != now:
 		return compareFlipped(c.Flip, was, is, old, now)
+	case c.Remove != nil && was.Durable != Undurable:
+		return compareCooled(c.Remove, is, old, now)
 	case c.Remove != nil:
 		return compareRemoved(c.Remove, old, now)
+	case c.Recover != nil:
+		return compareRecovered(c.Recover, was, is, old, now)
+	case c.Forgo != nil:
+		return compareForgone(c.Forgo, is, old, now)
 	case c.Resume != nil:
 		return compareResumed(c.Resume, is, old, now)
 	case c.Sync != nil && old != now:
@@ -264,10 +285,13 @@ func compareWhole(c Command, was, is *Table) error {
 		return errors.New("the transition ended with rows to move")
 	case c.Compact != nil && is.Compactable():
 		return errors.New("Compact left something")
-	case c.Begin != nil && slices.ContainsFunc(is.Rows, func(r Row) bool { return r.Owner.None() }):
+	case c.Begin != nil && slices.ContainsFunc(is.Rows, func(r Row) bool { return r.Owner.None() && r.Was.None() }):
 		return errors.New("Begin left a row without an owner")
 	}
 	if err := compareSplits(c, was, is); err != nil {
+		return err
+	}
+	if err := compareColdRows(is); err != nil {
 		return err
 	}
 	return compareRing(c, was, is)

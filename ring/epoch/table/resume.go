@@ -12,6 +12,9 @@ func (t *Table) resume(c *Resume) *Refused {
 	case !ok ||
 		t.Members[at].Incarnation != c.Old: //guard:resume-incarnation
 		return refused("node %s with incarnation %x is not a member any more", m.Node, c.Old)
+	//guard:resume-disks
+	case t.Durable != Undurable: // rows go on from a disk by a Recover
+		return refused("disks count: a process is removed, and the next one is admitted")
 	case m.Incarnation == 0 || m.Incarnation == c.Old:
 		return refused("%s needs another incarnation", m.Node)
 	}

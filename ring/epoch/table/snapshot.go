@@ -20,12 +20,14 @@ type snapshot struct {
 	Margin     int64         `json:"lease_margin"`
 	LockTTL    int64         `json:"lock_ttl,omitempty"`
 	IDWindow   int64         `json:"id_window,omitempty"`
+	Durable    Durability    `json:"durable,omitempty"` // DiskLevel
 	Epoch      uint64        `json:"epoch"`
 	WantSince  uint64        `json:"want_since"`
 	Level      uint32        `json:"level,omitempty"`
 	Members    []Member      `json:"members"`
 	Transition *Transition   `json:"transition,omitempty"`
 	Splits     []Split       `json:"splits,omitempty"`
+	Dead       []Holder      `json:"dead,omitempty"` // that cold rows name. DiskLevel
 	Rows       []snapshotRow `json:"rows"`
 	Policies   *Policies     `json:"policies,omitempty"` // PoliciesLevel
 }
@@ -40,6 +42,9 @@ type snapshotRow struct {
 	Lost    uint64 `json:"l,omitempty"`
 	Grace   bool   `json:"g,omitempty"`
 	Unsure  bool   `json:"i,omitempty"`
+	Partly  uint64 `json:"p,omitempty"` // by how many epochs Gone is before Lost; this and those that follow: DiskLevel
+	Was     int    `json:"w,omitempty"` // place among the dead, from 1; 0 = nobody
+	Stood   int    `json:"d,omitempty"`
 }
 
 // Encode writes the table down.
@@ -47,7 +52,7 @@ func (t *Table) Encode() []byte { return t.EncodeWith(nil) }
 
 // EncodeWith writes the table down, and policies unless they are nil.
 func (t *Table) EncodeWith(p *Policies) []byte {
-	s := snapshot{Policies: p, Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition, Splits: t.Splits}
+	s := snapshot{Policies: p, Version: Version, Cluster: t.Cluster, UID: t.UID, TTL: t.LeaseTTL, Margin: t.LeaseMargin, LockTTL: t.LockTTL, IDWindow: t.IDWindow, Durable: t.Durable, Epoch: t.Epoch, WantSince: t.WantSince, Level: t.Level, Members: t.Members, Transition: t.Transition, Splits: t.Splits}
 	place := func(h Holder) int {
 		if h.None() {
 			return 0
@@ -55,8 +60,19 @@ func (t *Table) EncodeWith(p *Policies) []byte {
 		i, _ := t.member(h.Node)
 		return i + 1
 	}
+	dead := map[Holder]int{}
+	deadPlace := func(h Holder) int {
+		if h.None() {
+			return 0
+		}
+		if dead[h] == 0 {
+			s.Dead = append(s.Dead, h)
+			dead[h] = len(s.Dead)
+		}
+		return dead[h]
+	}
 	for _, r := range t.Rows {
-		s.Rows = append(s.Rows, snapshotRow{r.End, place(r.Owner), place(r.Standby), r.Synced, r.Since, r.Held, r.Lost, r.Grace, r.Unsure})
+		s.Rows = append(s.Rows, snapshotRow{r.End, place(r.Owner), place(r.Standby), r.Synced, r.Since, r.Held, r.Lost, r.Grace, r.Unsure, r.Lost - r.Gone, deadPlace(r.Was), deadPlace(r.Stood)})
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -83,12 +99,21 @@ func RestoreWith(b []byte) (*Table, *Policies, error) {
 	if s.Version != Version {
 		return nil, nil, fmt.Errorf("a snapshot of the table has version %d, and this program knows %d: upgrade it", s.Version, Version)
 	}
-	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, IDWindow: s.IDWindow, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition, Splits: s.Splits}
+	t := &Table{Cluster: s.Cluster, UID: s.UID, LeaseTTL: s.TTL, LeaseMargin: s.Margin, LockTTL: s.LockTTL, IDWindow: s.IDWindow, Durable: s.Durable, Epoch: s.Epoch, WantSince: s.WantSince, Level: s.Level, Members: s.Members, Transition: s.Transition, Splits: s.Splits}
 	for _, r := range s.Rows {
 		if max(r.Owner, r.Standby) > len(t.Members) || min(r.Owner, r.Standby) < 0 {
 			return nil, nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d belongs to member %d of %d", r.End, r.Owner, len(t.Members))
 		}
-		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost, Grace: r.Grace, Unsure: r.Unsure}
+		if max(r.Was, r.Stood) > len(s.Dead) || min(r.Was, r.Stood) < 0 || r.Partly > r.Lost {
+			return nil, nil, fmt.Errorf("a snapshot of the table is damaged: the segment that ends at %d waits for process %d or %d of %d", r.End, r.Was, r.Stood, len(s.Dead))
+		}
+		row := Row{End: r.End, Synced: r.Synced, Since: r.Since, Held: r.Held, Lost: r.Lost, Gone: r.Lost - r.Partly, Grace: r.Grace, Unsure: r.Unsure}
+		if r.Was > 0 {
+			row.Was = s.Dead[r.Was-1]
+		}
+		if r.Stood > 0 {
+			row.Stood = s.Dead[r.Stood-1]
+		}
 		if r.Owner > 0 {
 			row.Owner = t.Members[r.Owner-1].Holder()
 		}
@@ -115,6 +140,9 @@ func (t *Table) Check() error {
 	if why := windowFor(t.IDWindow, t.Level); why != nil {
 		return why
 	}
+	if t.Durable > Entire || t.Durable != Undurable && !t.Uses(DiskLevel) {
+		return fmt.Errorf("durability %d at level %d", t.Durable, t.Level)
+	}
 	if !slices.IsSortedFunc(t.Members, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Node, b.Node), -1) }) {
 		return fmt.Errorf("the members are not in order")
 	}
@@ -135,6 +163,10 @@ func (t *Table) Check() error {
 			return fmt.Errorf("row %d has no proper standby", i)
 		case r.Since > t.Epoch, r.Lost > t.Epoch, t.WantSince > t.Epoch, r.Held > r.Since, r.Lost > r.Held:
 			return fmt.Errorf("row %d is of a later epoch than %d", i, t.Epoch)
+		case r.Gone > r.Lost, t.Durable == Undurable && r.Gone != r.Lost:
+			return fmt.Errorf("row %d was lost in epoch %d, and as a whole in %d", i, r.Lost, r.Gone)
+		case t.checkCold(&r) != nil:
+			return fmt.Errorf("row %d: %w", i, t.checkCold(&r))
 		case r.Grace && (r.Lost == 0 || t.LockTTL == 0):
 			return fmt.Errorf("row %d is in grace, and nothing of it can be held elsewhere", i)
 		case r.Unsure && (r.Lost == 0 || t.IDWindow == 0):

@@ -27,7 +27,7 @@ func beginning(t *Table, key string) Command {
 
 // current is a process of a program that knows all commands.
 func current(m Member) Member {
-	m.Level = Level
+	m.Level = max(Level, DiskLevel)
 	return m
 }
 
@@ -57,7 +57,7 @@ func splitTo(t testing.TB, tab *Table, phase SplitPhase) (*Table, Split) {
 
 // drawLevel returns that of a process that wants to be a member: it is seldom too old.
 func drawLevel(t *rapid.T) uint32 {
-	return rapid.SampledFrom([]uint32{Level, Level, Level, Level, 0, 1}).Draw(t, "level")
+	return rapid.SampledFrom([]uint32{DiskLevel, DiskLevel, DiskLevel, Level, 0, 1}).Draw(t, "level")
 }
 
 // drawSplit draws a command about splits, apt or not.
@@ -137,7 +137,7 @@ func drawWeights(t *rapid.T, s Split) []uint32 {
 // TestSplitsInAnyOrder applies commands about splits, apt or not, in between those by
 // which homes change, and checks after each what the package promises.
 func TestSplitsInAnyOrder(t *testing.T) {
-	starts := []*Table{cluster(t, 3), cluster(t, 1), made()}
+	starts := []*Table{cluster(t, 3), cluster(t, 1), made(), durable(t, clusterOf(t, locking(), 2), Interval)}
 	reached := map[SplitPhase]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		tab := rapid.SampledFrom(starts).Draw(t, "start")
@@ -232,11 +232,17 @@ func compareLevel(c Command, was, is *Table) error {
 		want = max(want, 3)
 	case c.Adopt != nil:
 		want = c.Adopt.Level
+	case c.Recover != nil, c.Forgo != nil, c.Sync != nil && c.Sync.Kept, c.Flip != nil && c.Flip.Kept:
+		want = max(want, DiskLevel)
+	}
+	if is.Durable != was.Durable && (c.Adopt == nil || is.Durable != c.Adopt.Durable || is.Durable < was.Durable || is.Level < DiskLevel) {
+		return fmt.Errorf("disks promise %d after %d", is.Durable, was.Durable)
 	}
 	if is.IDWindow != was.IDWindow && (c.Adopt == nil || was.IDWindow != 0 || is.IDWindow != c.Adopt.IDWindow || is.Level < WindowLevel) {
 		return fmt.Errorf("ids are kept for %d ns after %d", is.IDWindow, was.IDWindow)
 	}
-	if is.Level != want || c.Adopt != nil && (want <= max(1, was.Level) || is.Common() < want) {
+	newer := want > max(1, was.Level) || want == was.Level && is.Durable > was.Durable
+	if is.Level != want || c.Adopt != nil && (!newer || slices.ContainsFunc(is.Members, func(m Member) bool { return max(1, m.Level) < want })) {
 		return fmt.Errorf("the level is %d after %d", is.Level, was.Level)
 	}
 	return nil

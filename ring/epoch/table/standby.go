@@ -19,6 +19,8 @@ func (t *Table) sync(c *Sync) *Refused {
 		return refused("the owner cannot stand by for itself")
 	case len(c.Rows) == 0:
 		return refused("no segments are named")
+	case t.unkept(c.Kept) != nil:
+		return t.unkept(c.Kept)
 	//guard:sync-want-since
 	case c.WantSince != t.WantSince:
 		return refused("the wanted ring has changed")

@@ -160,6 +160,7 @@ type Table struct {
 	holders map[string]Holder // members, by hash key
 	index   ring.Index        // of Rows
 	divided *divided          // of Splits; nil = there are none
+	cold    int               // rows that are cold
 }
 
 // Member finds a member by its node.
@@ -247,7 +248,7 @@ func (t *Table) Next(h uint64) string {
 	if !r.Standby.None() {
 		return r.Standby.Node
 	}
-	if t.want == nil {
+	if t.want == nil || r.Cold() { // it is known when a disk is
 		return ""
 	}
 	key := t.want.Owner(h)
@@ -275,13 +276,18 @@ type Move struct {
 	From, To Holder
 }
 
-// Moves returns the rows that do not stand where the wanted ring has them, in order.
+// Moves returns the rows that do not stand where the wanted ring has them, in order. A cold
+// row has nobody to move it.
 func (t *Table) Moves() []Move {
 	if t.want == nil {
 		return nil
 	}
 	var moves []Move
 	for _, r := range t.Rows {
+		//guard:cold-moves false
+		if r.Cold() {
+			continue
+		}
 		if to, _ := t.Wants(r.End); to != r.Owner {
 			moves = append(moves, Move{r.End, r.Owner, to})
 		}
@@ -326,10 +332,13 @@ func (t *Table) Segment(i int) (after, upTo uint64) {
 
 // Unprotected counts the rows that have no standby, or another than the wanted
 // ring gives them, although there is one to be had. A row of which owner and standby
-// have still to change places is protected.
+// have still to change places is protected. Cold rows are not counted: see Cold.
 func (t *Table) Unprotected() int {
 	n := 0
 	for _, r := range t.Rows {
+		if r.Cold() {
+			continue
+		}
 		if _, standby := t.Wants(r.End); !standby.None() && r.Standby != standby && (r.Standby.None() || //guard:rows-bare
 			r.Owner != standby) {
 			n++
@@ -381,8 +390,11 @@ func (t *Table) width(i int) float64 {
 // finish computes what is derived.
 func (t *Table) finish() *Table {
 	ends := make([]uint64, len(t.Rows))
-	for i, r := range t.Rows {
-		ends[i] = r.End
+	t.cold = 0
+	for i := range t.Rows {
+		if ends[i] = t.Rows[i].End; t.Rows[i].Cold() {
+			t.cold++
+		}
 	}
 	if len(ends) > 0 {
 		t.index = ring.NewIndex(ends)

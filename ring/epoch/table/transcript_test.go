@@ -15,7 +15,8 @@ import (
 // testdata/formats: both are read by other versions of the program.
 //
 //	command <kind>    a command of this kind, as the log has it
-//	snapshot          a table, as a snapshot has it; with "splits", one that has some
+//	snapshot          a table, as a snapshot has it; with "splits", one that has some; with
+//	                  "cold", one of which rows wait for disks
 func TestFormats(t *testing.T) {
 	datadriven.Walk(t, "testdata/formats", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -23,6 +24,9 @@ func TestFormats(t *testing.T) {
 				want := small()
 				if d.HasArg("splits") {
 					want = smallSplit()
+				}
+				if d.HasArg("cold") {
+					want = smallCold()
 				}
 				if tab, err := Restore([]byte(d.Expected)); !d.Rewrite && (err != nil || !equal(tab, want)) {
 					d.Fatalf(t, "the snapshot is not read as it was: %v", err)

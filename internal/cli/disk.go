@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -23,8 +24,8 @@ func newDisk(std Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disk",
 		Short: "Read and check what a stopped node has on disk",
-		Long: `Reads what a node that runs alone keeps in its --data-dir, while it does not run. Nothing
-there changes. A node of a cluster keeps no store on disk.`,
+		Long: `Reads the store on disk that a node keeps in its --data-dir, while it does not run. Nothing
+there changes.`,
 		Example: `  keystead disk inspect /var/lib/keystead
   keystead disk verify /var/lib/keystead`,
 	}
@@ -35,6 +36,9 @@ there changes. A node of a cluster keeps no store on disk.`,
 
 // largestShown is how many keys `disk inspect` names.
 const largestShown = 10
+
+// processesShown is how many of the processes that have had a disk `disk inspect` names, the last ones.
+const processesShown = 5
 
 // offlineHint says what to do about a data directory that cannot be read.
 func offlineHint(err error) error {
@@ -55,9 +59,10 @@ func newDiskInspect(std Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect DIR",
 		Short: "Show what a stopped node has on disk: whose it is, of when, and how much of what",
-		Long: `Shows what the store on disk says in DIR, the --data-dir of a node that runs alone and is
-stopped: the node and its last epoch, whether it was stopped in order, when it wrote last and
-under which durability; objects by kind, and the keys that take most. With --key it shows the
+		Long: `Shows what the store on disk says in DIR, the --data-dir of a node that is stopped: the node
+and its last epoch, whether it was stopped in order, when it wrote last and under which
+durability; objects by kind, and the keys that take most. Of a node of a cluster it also shows
+the processes that have had the disk: by these the cluster knows which keys wait for it. With --key it shows the
 objects of one key with their states, as of that moment. It changes nothing.
 
 With --json: {"dir": "…", "node": "…", "epoch": number, "stopped_in_order": bool, "durability":
@@ -65,7 +70,8 @@ With --json: {"dir": "…", "node": "…", "epoch": number, "stopped_in_order": 
 {"KIND": number}, "bytes": of the objects, "request_id_entries": number, "request_id_bytes",
 "largest": [{"key", "objects", "bytes"}], "stores": [{"number", "dir", "counts": bool, "whole":
 bool, "error"}], "unused": why a node would not go on from it,
-"restored": the time of the backup that it is of, as long as no node has run on it}. With --key: {"key": "…",
+"restored": the time of the backup that it is of, as long as no node has run on it, "cluster": "…",
+"processes": [{"incarnation": "…", "stopped_in_order": bool}]}. With --key: {"key": "…",
 "written", "objects": as "keystead key --json"}.`,
 		Example: `  keystead disk inspect /var/lib/keystead
   keystead disk inspect /var/lib/keystead --key alice
@@ -162,8 +168,16 @@ type inspectedJSON struct {
 	Stores     []storeJSON      `json:"stores"`
 	Unused     string           `json:"unused,omitempty"`
 	Restored   *time.Time       `json:"restored,omitempty"`
+	Cluster    string           `json:"cluster,omitempty"`
+	Processes  []tenureJSON     `json:"processes,omitempty"` // that have had the disk, in order
 
 	lossless bool
+}
+
+// tenureJSON is a process of a node of a cluster that has had the disk.
+type tenureJSON struct {
+	Incarnation string `json:"incarnation"`
+	Clean       bool   `json:"stopped_in_order"`
 }
 
 type keySizeJSON struct {
@@ -196,6 +210,10 @@ func inspectDisk(ctx context.Context, progressTo io.Writer, o *node.Offline, x *
 	v := &inspectedJSON{Dir: x.Dir, Node: x.Head.Node, Epoch: x.Head.Epoch, Clean: x.Head.Clean, Durability: x.Head.Durability,
 		Written: time.Unix(0, x.Head.Written).UTC(), Clock: seconds(x.Head.Clock), Program: x.Head.Version, Objects: map[string]int64{}, Largest: []keySizeJSON{},
 		Stores: storesJSON(o), Unused: o.Unused, lossless: x.Lossless()}
+	v.Cluster = x.Head.Cluster
+	for _, t := range x.Had {
+		v.Processes = append(v.Processes, tenureJSON{strconv.FormatUint(t.Incarnation, 10), t.Stopped})
+	}
 	if at := x.Head.Restored; at != 0 {
 		t := time.Unix(0, at).UTC()
 		v.Restored = &t
@@ -261,6 +279,12 @@ func (v *inspectedJSON) print(out io.Writer) error {
 	fmt.Fprintf(out, "node         %s\nepoch        %d\nstopped      %s\ndurability   %s\nwritten      %s\ndisk's clock %s\nprogram      %s\nstore        %s\n",
 		printable(v.Node), v.Epoch, stopped, v.Durability, v.Written.Format(time.RFC3339), people(time.Duration(v.Clock)), orDash(v.Program), v.Dir)
 	fmt.Fprintf(out, "objects      %d, %d bytes\nrequest ids  %d entries, %d bytes\n", total, v.Bytes, v.Entries, v.EntryBytes)
+	if v.Cluster != "" {
+		fmt.Fprintf(out, "cluster      %s\n", printable(v.Cluster))
+	}
+	for _, p := range v.Processes[max(0, len(v.Processes)-processesShown):] {
+		fmt.Fprintf(out, "process      %s%s\n", p.Incarnation, map[bool]string{true: ", stopped in order"}[p.Clean])
+	}
 	for _, s := range v.Stores {
 		if !s.Counts {
 			fmt.Fprintf(out, "beside it    %s: %s\n", s.Dir, beside(s))

@@ -16,9 +16,9 @@ func newDiskVerify(std Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Check all that a stopped node has on disk",
-		Long: `Reads all of the stores in DIR, the --data-dir of a node that runs alone and is stopped:
-checksums of all blocks, the order of the tables, and each object and entry. It changes
-nothing. The exit code is 0 if all is well, and 1 with what is wrong and what to do.
+		Long: `Reads all of the stores in DIR, the --data-dir of a node that is stopped: checksums
+of all blocks, the order of the tables, and each object and entry. It changes nothing. The exit
+code is 0 if all is well, and 1 with what is wrong and what to do.
 
 After a failure of the disk a node writes a new store beside the old one: directories with
 numbers. The last one that is whole counts.

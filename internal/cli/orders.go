@@ -65,6 +65,41 @@ func (o *orders) end() {
 	close(o.done)
 }
 
+// startBound is how long an order to stop waits for a node that is starting: a disk that hangs may hold
+// that up for ever, and nothing is lost by ending then.
+const startBound = 10 * time.Second
+
+// start starts a node. An order that comes meanwhile is followed when it has started, or else soon.
+func (f *nodeFlags) start(o *orders, log *slog.Logger) (n *node.Node, err error) {
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		n, err = node.Start(f.Config)
+	}()
+	var s os.Signal
+	select {
+	case <-started:
+		return n, err
+	case s = <-o.next:
+	}
+	log.Warn("a signal to stop before the node has started: waiting for that", "at most", startBound)
+	over := time.NewTimer(startBound)
+	defer over.Stop()
+	select {
+	case <-started:
+		select {
+		case o.next <- s:
+		default: // there is another one
+		}
+		return n, err
+	case <-o.next:
+	case <-over.C:
+	}
+	log.Error("the node ends before it has started: does the disk of --data-dir hang?", "data directory", f.DataDir)
+	end(s)
+	return nil, nil
+}
+
 // stop stops a node after an order. The next order cuts short what it waits for. The one
 // after that ends the process, as soon as no write of the state is under way.
 func (f *nodeFlags) stop(n *node.Node, o *orders, log *slog.Logger) (err error) {
@@ -106,6 +141,11 @@ func endAtOnce(n *node.Node, s os.Signal, log *slog.Logger) {
 		}
 		break
 	}
+	end(s)
+}
+
+// end ends the process as by a signal.
+func end(s os.Signal) {
 	code := 1
 	if number, ok := s.(syscall.Signal); ok {
 		code = 128 + int(number)

@@ -294,7 +294,7 @@ func (f *nodeFlags) run(ctx context.Context, std Process) error {
 	}
 	o := catchOrders()
 	defer o.end()
-	n, err := node.Start(f.Config)
+	n, err := f.start(o, log)
 	if err != nil {
 		return rlsSetting(storeSetting(err))
 	}

@@ -14,13 +14,14 @@ type statusDisk struct {
 	Behind     seconds `json:"behind"`
 	Bytes      int64   `json:"bytes"`
 	Taking     bool    `json:"taking"`
+	Agreed     string  `json:"agreed,omitempty"` // by the cluster
 }
 
 func diskJSON(d *clusterpb.Disk) *statusDisk {
 	if d == nil {
 		return nil
 	}
-	return &statusDisk{d.Durability, seconds(d.IntervalNs), seconds(d.BehindNs), d.Bytes, d.Taking}
+	return &statusDisk{d.Durability, seconds(d.IntervalNs), seconds(d.BehindNs), d.Bytes, d.Taking, d.Agreed}
 }
 
 // aboutSize writes a number of bytes for people, with three digits.
@@ -34,6 +35,9 @@ func aboutSize(n int64) string {
 
 func (d *statusDisk) String() string {
 	text := fmt.Sprintf("%s, %s, at most %s behind", d.Durability, aboutSize(d.Bytes), time.Duration(d.Behind).Round(time.Millisecond))
+	if d.Agreed != "" {
+		text += ", the cluster has agreed on " + d.Agreed
+	}
 	if !d.Taking {
 		text += ": it takes nothing"
 	}

@@ -36,7 +36,12 @@ func (n *Node) apiConfig(reg *prometheus.Registry) rpc.Config {
 		conf.Alone = rpc.Alone{Epoch: n.rule.epoch.Load, Incarnation: epoch.NewIncarnation(n.cfg.Wires.Wall()), Version: n.cfg.Version}
 	}
 	if k := n.keeper(); k != nil {
-		conf.Copies, conf.Untold, conf.Disk, conf.Backup = onDisk{k}, notOnDisk, n.disk, n.backup
+		conf.Disk = n.disk
+		if n.cluster == nil {
+			conf.Copies, conf.Untold, conf.Backup = onDisk{k}, notOnDisk, n.backup
+		} else {
+			conf.Untold = n.cluster.disk.untold
+		}
 	}
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source

@@ -92,6 +92,7 @@ type cluster struct {
 	state           *state           // what is kept here and elsewhere
 	keeps           *keeps           // what is kept for the next process
 	saved           *statefile.State // that an earlier process has left; nil = none, or it is acted by
+	disk            *clusterDisk     // nil = what is decided is in memory alone
 	broken          chan error       // capacity 1: why the node cannot go on
 	began           time.Time
 	window          int64  // of request ids, as was agreed; 0 = not yet. Of learn
@@ -121,11 +122,19 @@ func newCluster(cfg Config, grpcAddr string, alone uint64) (*cluster, error) {
 	if c.self, err = c.introduce(c.storage, grpcAddr, c.listener.Addr().String()); err == nil {
 		err = c.findState()
 	}
+	if err == nil {
+		err = c.openDisk()
+	}
+	if err == nil {
+		err = c.laterOf()
+	}
 	if err != nil {
 		return nil, errors.Join(err, c.abandon())
 	}
 	if c.saved != nil {
 		c.self.Incarnation = c.saved.Header.Next
+	} else if c.disk != nil {
+		c.self.Incarnation = c.disk.first(c.self.Incarnation)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.serving = serving.New(table.Holder{Node: c.self.Node, Incarnation: c.self.Incarnation})
@@ -139,6 +148,9 @@ func (c *cluster) abandon() error {
 	err := errors.Join(c.listener.Close(), c.storage.Close())
 	if c.saved != nil {
 		err = errors.Join(err, c.saved.Close())
+	}
+	if c.disk != nil {
+		err = errors.Join(err, c.disk.keeper.Close())
 	}
 	return err
 }
@@ -180,7 +192,7 @@ func (c *cluster) start() (err error) {
 	}
 	bootstrap, err := c.mayBootstrap(c.storage)
 	if err == nil {
-		c.group, err = epoch.Start(epoch.Config{
+		conf := epoch.Config{
 			Cluster: cc.ID, Node: c.self.Node, Incarnation: c.self.Incarnation, HashKey: c.self.HashKey,
 			GRPCAddr: c.self.GRPCAddr, RaftAddr: c.self.RaftAddr, Version: c.cfg.Version,
 			Bootstrap: bootstrap, EpochFloor: c.floor(),
@@ -188,7 +200,8 @@ func (c *cluster) start() (err error) {
 			Policies: func(p *table.Policies) { c.inForce.Put(agreedPolicies(p, c.log)) },
 			TTL:      cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
 			Snapshots: c.cfg.Wires.Snapshots, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
-		})
+		}
+		c.group, err = epoch.Start(conf)
 	}
 	if err != nil {
 		c.pool.Stop()
@@ -201,6 +214,7 @@ func (c *cluster) start() (err error) {
 // learn is told of each table before the node acts by it.
 func (c *cluster) learn(t *table.Table) {
 	c.belongs(t)
+	c.checkDisk(t)
 	//guard:window-agreed
 	if t.IDWindow != 0 && t.IDWindow != c.window {
 		c.window = t.IDWindow
@@ -295,6 +309,9 @@ func (c *cluster) discard(lost []serving.Range) {
 func (c *cluster) rule() *inCluster {
 	m := &inCluster{rule: c.serving, start: c.cfg.Clock.Now(), window: cmp.Or(c.cfg.Store.RequestIDs.Window, owner.DefaultIDWindow), raise: c.raise}
 	m.refusals(c.cfg.ID)
+	if c.disk != nil {
+		m.admit = c.disk.admit
+	}
 	return m
 }
 
@@ -349,6 +366,7 @@ func (c *cluster) stop() {
 	c.forgo()
 	_ = c.pool.Leave(ctx)
 	c.pool.Stop()
+	c.closeDisk()
 }
 
 // kill leaves without a word, as a process that dies.
@@ -359,6 +377,7 @@ func (c *cluster) kill() {
 	c.group.Kill()
 	c.forgo()
 	c.pool.Stop()
+	c.closeDisk()
 }
 
 // Self implements rpc.Cluster.

@@ -33,7 +33,7 @@ func notOnDisk() *failure.Error { return errNotOnDisk }
 
 // durability returns what the settings say.
 func (c Config) durability() (disk.Settings, error) {
-	if c.DataDir == "" || c.Cluster.ID != "" {
+	if c.DataDir == "" || c.Cluster.ID != "" && !c.disks() {
 		return disk.Settings{Default: disk.None}, nil
 	}
 	return disk.ParseSettings(c.Durability, c.DurabilityInterval)
@@ -48,7 +48,7 @@ func (c Config) validateDurability() error {
 		return nil
 	case s.Kept() && c.DataDir == "":
 		return fmt.Errorf("--durability %s needs a disk: set --data-dir too", c.Durability)
-	case s.Kept() && c.Cluster.ID != "":
+	case s.Kept() && c.Cluster.ID != "" && !c.disks():
 		return fmt.Errorf("--durability %s is for a node that runs alone: one of a cluster keeps its state with its standby, and on disk at an orderly stop of all; leave it out, or choose none", c.Durability)
 	}
 	for _, k := range owner.Kinds() {
@@ -61,10 +61,13 @@ func (c Config) validateDurability() error {
 
 // keeper is what keeps the store on disk; nil = nothing does.
 func (n *Node) keeper() *disk.Keeper {
-	if n.rule == nil {
-		return nil
+	switch {
+	case n.rule != nil:
+		return n.rule.keeper
+	case n.cluster != nil && n.cluster.disk != nil:
+		return n.cluster.disk.keeper
 	}
-	return n.rule.keeper
+	return nil
 }
 
 // diskOf returns the node of which the store on disk is; "" = none.
@@ -76,13 +79,16 @@ func (n *Node) diskOf() string {
 	return h.Node
 }
 
-// openDisk opens the store on disk of a node that keeps one.
+// openDisk opens the store on disk of a node that runs alone and keeps one. That of a node in a cluster
+// is open already: see cluster.openDisk.
 func (n *Node) openDisk() error {
 	s, err := n.cfg.durability()
-	if err != nil || !s.Kept() {
+	if err != nil || n.cluster != nil || !s.Kept() {
 		return err
 	}
-	k, err := disk.OpenKeeper(n.keeperConfig(s))
+	conf := keeperConfig(&n.cfg, s)
+	conf.Head = n.head
+	k, err := disk.OpenKeeper(conf)
 	if err != nil {
 		return fmt.Errorf("opening the store on disk: %w", n.diskHint(err))
 	}
@@ -91,15 +97,15 @@ func (n *Node) openDisk() error {
 	return nil
 }
 
-func (n *Node) keeperConfig(s disk.Settings) disk.Config {
-	log := n.cfg.Log.With("part", "disk")
+// keeperConfig is that of a store on disk, but for its Head.
+func keeperConfig(cfg *Config, s disk.Settings) disk.Config {
+	log := cfg.Log.With("part", "disk")
 	return disk.Config{
-		Dir: filepath.Join(n.cfg.DataDir, diskDirectory), Settings: s, Options: disk.Options{FS: n.cfg.Wires.Disk, Log: log}, Log: log,
-		Now: n.cfg.Clock.Now,
+		Dir: filepath.Join(cfg.DataDir, diskDirectory), Settings: s, Options: disk.Options{FS: cfg.Wires.Disk, Log: log}, Log: log,
+		Now: cfg.Clock.Now,
 		Window: func() time.Duration {
-			return time.Duration(cmp.Or(n.cfg.Store.RequestIDs.Window, owner.DefaultIDWindow))
+			return time.Duration(cmp.Or(cfg.Store.RequestIDs.Window, owner.DefaultIDWindow))
 		},
-		Head: n.head,
 	}
 }
 
@@ -132,6 +138,10 @@ func (n *Node) head() disk.Head {
 func (n *Node) resume(last, next uint64, now int64, file *statefile.State) (resumed bool, err error) {
 	k := n.rule.keeper
 	h, found := k.Found()
+	//guard:disk-of-a-cluster
+	if found && h.Cluster != "" {
+		return false, fmt.Errorf("the data directory %s holds the store on disk of the node %q in the cluster %q: set that --cluster-id and --id, or another --data-dir", n.cfg.DataDir, h.Node, h.Cluster)
+	}
 	served, err := readEpochFile(epochPath(n.cfg.DataDir))
 	if err != nil {
 		return false, err
@@ -188,7 +198,8 @@ func (n *Node) leaveDisk(last, next uint64, now int64, file *statefile.State) (r
 	if _, err := os.Stat(dir); n.cfg.DataDir == "" || errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	conf := n.keeperConfig(disk.Settings{Default: disk.None, Interval: disk.DefaultInterval})
+	conf := keeperConfig(&n.cfg, disk.Settings{Default: disk.None, Interval: disk.DefaultInterval})
+	conf.Head = n.head
 	if n.rule.keeper, err = disk.OpenKeeper(conf); err != nil {
 		return false, fmt.Errorf("opening the store on disk: %w", n.diskHint(err))
 	}
@@ -237,17 +248,42 @@ func (d onDisk) AwaitOf(ctx context.Context, hash uint64, _ table.Holder) bool {
 func (n *Node) disk() *clusterpb.Disk {
 	st := n.keeper().Status()
 	return &clusterpb.Disk{Durability: st.Settings.String(), IntervalNs: int64(st.Settings.Interval), BehindNs: int64(st.Behind),
-		Bytes: st.Store.DiskBytes, Taking: st.Problem == ""}
+		Bytes: st.Store.DiskBytes, Taking: st.Problem == "", Agreed: n.agreed()}
+}
+
+// agreed returns what the cluster has agreed that disks promise; "" = the node runs alone.
+func (n *Node) agreed() string {
+	if n.cluster == nil {
+		return ""
+	}
+	return agreedText(n.cluster.group.Table().Durable)
+}
+
+func agreedText(d table.Durability) string {
+	switch d {
+	case table.Undurable:
+		return "none"
+	case table.Interval:
+		return "interval"
+	case table.Always:
+		return "partly always"
+	case table.Entire:
+		return "always"
+	}
+	return fmt.Sprint("unknown: ", uint8(d)) // of a newer program
 }
 
 // diskWarning returns what the status says of a store on disk that takes nothing.
 func (n *Node) diskWarning() (problem, hint string) {
 	k := n.keeper()
 	if k == nil {
-		return "", ""
+		return n.keepsNothing()
 	}
 	st := k.Status()
 	if p := st.Problem; p != "" {
+		if n.cluster != nil && !n.cluster.durable() {
+			return "the store on disk takes nothing: " + p, "make room there, or mend the disk: until then the cluster agrees on no durability"
+		}
 		return "the store on disk takes nothing: " + p, "make room there, or mend the disk; operations are refused until it does, and then it goes on by itself"
 	}
 	//guard:disk-room st.Short() -> 0
@@ -256,4 +292,13 @@ func (n *Node) diskWarning() (problem, hint string) {
 			"make room there, or give the node a larger --data-dir, before it refuses operations"
 	}
 	return "", ""
+}
+
+// keepsNothing returns that a node keeps nothing on disk in a cluster in which disks count.
+func (n *Node) keepsNothing() (problem, hint string) {
+	if n.cluster == nil || !n.cluster.durable() {
+		return "", ""
+	}
+	return fmt.Sprintf("the cluster keeps its state on disk (%s), and this node keeps none: it is not admitted", n.agreed()),
+		"start it with --data-dir and --durability interval or always"
 }

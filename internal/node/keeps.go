@@ -75,6 +75,17 @@ func (n *Node) Keeping() bool { return n.keeps.busy.Load() }
 // write.
 func (n *Node) Kept() error { return n.keeps.err } //guard:keep-error n.keeps.err -> nil
 
+// KeepsState reports whether an orderly stop keeps what the node has for its next
+// process.
+func (n *Node) KeepsState() bool { return keepsState(n.cfg) }
+
+func keepsState(c Config) bool { return c.DataDir != "" }
+
+// writesState reports whether an orderly stop writes a state file: where the store on disk counts, it needs none.
+func (n *Node) writesState() bool {
+	return n.keeper() == nil || n.cluster != nil && !n.cluster.durable()
+}
+
 // keep writes the state, as a program that knows this level reads it: of a node that runs
 // alone, any. A disk that has no room, or fails, may be mended meanwhile: it
 // is tried again.
@@ -129,11 +140,16 @@ func (k *keeps) finish(store *disk.Keeper) {
 	}
 }
 
-// holdRoom looks after the room for the state until the context ends.
-func (k *keeps) holdRoom(ctx context.Context, store *owner.Store) {
+// holdRoom looks after the room for the state until the context ends, as long as it is to be written.
+func (k *keeps) holdRoom(ctx context.Context, store *owner.Store, written func() bool) {
 	for {
-		need := store.Stats().Bytes + roomSlack
-		short, err := statefile.Reserve(k.cfg.DataDir, need)
+		var short int64
+		var err error
+		if written() {
+			short, err = statefile.Reserve(k.cfg.DataDir, store.Stats().Bytes+roomSlack)
+		} else {
+			err = statefile.Release(k.cfg.DataDir)
+		}
 		switch was := k.short.Swap(short); {
 		case short > 0 && was == 0:
 			k.cfg.Log.Warn("there is too little room for the state: a stop of this node would lose it; make room on the disk of --data-dir",

@@ -308,6 +308,9 @@ func (n *Node) chooseRule() (err error) {
 	rule := n.cluster.rule()
 	n.cfg.Store.Rule, n.cfg.Store.Stale, n.cfg.Store.Sink = rule, rule.stalePart, n.cluster.state.source
 	n.cfg.Store.Policies = &n.cluster.inForce
+	if d := n.cluster.disk; d != nil {
+		n.cfg.Store.Journal = d.keeper
+	}
 	return nil
 }
 
@@ -365,8 +368,8 @@ func (n *Node) runStore() {
 	wg.Go(func() { n.sweep(ctx) })
 	wg.Go(func() { n.wake(ctx) })
 	wg.Go(func() { n.observer.Run(ctx, n.store, n.ownedObjects, n.cfg.Clock.Now) })
-	if n.cfg.DataDir != "" && n.keeper() == nil {
-		wg.Go(func() { n.keeps.holdRoom(ctx, n.store) })
+	if n.cfg.DataDir != "" && (n.keeper() == nil || n.cluster != nil) {
+		wg.Go(func() { n.keeps.holdRoom(ctx, n.store, n.writesState) })
 	}
 	n.stops = append(n.stops, func() { cancel(); wg.Wait() })
 }
@@ -485,12 +488,6 @@ func (n *Node) Stop() {
 		}
 	})
 }
-
-// KeepsState reports whether an orderly stop keeps what the node has for its next
-// process.
-func (n *Node) KeepsState() bool { return keepsState(n.cfg) }
-
-func keepsState(c Config) bool { return c.DataDir != "" }
 
 // Failed delivers an error if the node can no longer serve.
 func (n *Node) Failed() <-chan error { return n.failed }

@@ -49,7 +49,9 @@ type OfflineStore struct {
 	Counts bool      // a node would go on from it
 	Whole  bool      // it has a head: it had taken all that its process held
 	Head   disk.Head // if it is whole
-	Err    error     // why it cannot be opened; nothing above this one counts, and no node starts
+	// Had are the processes that have had the disk, in order, of a node of a cluster.
+	Had []disk.Tenure
+	Err error // why it cannot be opened; nothing above this one counts, and no node starts
 }
 
 // OpenOffline looks at a data directory, and keeps nodes from starting there until Close. The error
@@ -109,13 +111,14 @@ func (o *Offline) look(number int) OfflineStore {
 	}
 	defer s.Close()
 	x.Head, x.Whole = s.Head()
+	x.Had, x.Err = s.Tenures()
 	return x
 }
 
 // noDisk says what a data directory without a store is.
 func noDisk(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, epoch.Directory)); err == nil {
-		return fmt.Errorf("%s %w: it is of a node of a cluster, whose state is with its standby; only nodes that run alone keep a store", dir, ErrNoDisk)
+		return fmt.Errorf("%s %w: it is of a node of a cluster that has kept none: its state is with its standby, and in a state file after an orderly stop of all", dir, ErrNoDisk)
 	}
 	if _, found, err := statefile.Peek(dir); found && err == nil {
 		return fmt.Errorf("%s %w: its node has kept its state in the file %q at an orderly stop, and goes on from that", dir, ErrNoDisk, statefile.Name)
@@ -132,12 +135,15 @@ func unused(dir string, h disk.Head) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, found, err := statefile.Peek(dir); err != nil {
+	file, found, err := statefile.Peek(dir)
+	switch {
+	case err != nil:
 		return "", err
-	} else if found {
+	case found && h.Cluster != "" && file.Epoch < h.Epoch:
+		return "", nil // it is put aside: see cluster.laterOf
+	case found:
 		return fmt.Sprintf("the file %q is of a later process, which has stopped in order: a node goes on from that", statefile.Name), nil
-	}
-	if !served.Disk && h.Epoch < served.Epoch {
+	case h.Cluster == "" && !served.Disk && h.Epoch < served.Epoch:
 		return fmt.Sprintf("a process has served since, in epoch %d, that did not keep a store: a node begins anew", served.Epoch), nil
 	}
 	return "", nil

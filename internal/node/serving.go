@@ -19,6 +19,8 @@ type inCluster struct {
 	window int64
 	// raise asks the cluster for an epoch above this one. It does not wait.
 	raise func(above uint64)
+	// admit says why the disk lets nothing in, nil if it does. nil = there is no disk.
+	admit func() error
 	// noLease and unknown are the refusals of this node, by name.
 	noLease, unknown *failure.Error
 }
@@ -38,6 +40,11 @@ func (m *inCluster) refusals(node string) {
 
 // Admit implements owner.Rule.
 func (m *inCluster) Admit(hash uint64, now int64) (owner.Permit, error) {
+	if m.admit != nil {
+		if err := m.admit(); err != nil {
+			return owner.Permit{}, err
+		}
+	}
 	e, v := m.rule.Enter(hash, now)
 	//guard:admission-of-the-node -> serving.Yes | v&0
 	switch v {

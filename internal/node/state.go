@@ -4,12 +4,14 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/keystead/keystead/handoff"
+	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/serving"
@@ -28,21 +30,26 @@ const (
 type state struct {
 	c      *cluster
 	source *handoff.Source
-	target *handoff.Target // nil until run
-	server *grpc.Server    // of the target; nil until run
+	target *handoff.Target             // nil until run
+	server *grpc.Server                // of the target; nil until run
+	intake atomic.Pointer[feed.Intake] // of the target; nil until run
 	done   sync.WaitGroup
 	frozen freezes
 }
 
 func newState(c *cluster, rule *serving.Rule) *state {
 	s := &state{c: c, frozen: newFreezes()}
-	s.source = handoff.New(handoff.Config{
+	conf := handoff.Config{
 		Propose: func(ctx context.Context, cmd table.Command) (uint64, error) { return c.group.Propose(ctx, cmd) },
 		Dial:    func(ctx context.Context, to table.Holder) (grpc.ClientConnInterface, error) { return c.dialState(to) },
 		Heard:   func(since int64) bool { return c.group.Heard(since) },
 		Rule:    rule, NewID: c.newID, Now: c.cfg.Clock.Now, Log: c.log.With("part", "handoff"),
 		CopyRate: c.cfg.CopyRate, Frozen: s.frozen.observe,
-	})
+	}
+	if c.disk != nil {
+		_ = forHandoff{c.disk.keeper}
+	}
+	s.source = handoff.New(conf)
 	return s
 }
 
@@ -56,11 +63,22 @@ func (s *state) run(store *owner.Store) {
 			return err
 		},
 	})
+	s.intake.Store(s.target.Intake)
 	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxStateMessage), grpc.ConnectionTimeout(stateGreeting),
 		grpc.StaticStreamWindowSize(stateWindow), grpc.StaticConnWindowSize(stateWindow))
 	peerv1.RegisterStateServiceServer(s.server, s.target.Intake)
 	s.done.Go(func() { _ = s.server.Serve(s.c.group.StateListener()) })
 	s.source.Run(store)
+}
+
+// streams returns how far the streams of records are, from this node and to it.
+func (s *state) streams() (all []stream) { return nil }
+
+// stream is how far one of them is.
+type stream struct {
+	Peer            table.Holder // at the other end
+	Out             bool         // from this node
+	Session, Number uint64
 }
 
 // sent returns how many bytes the copies that are being made have sent.

@@ -253,6 +253,9 @@ func (c *cluster) findState() (err error) {
 // restore puts the state of an earlier process into the store. What of it counts,
 // the first table decides that names this process.
 func (c *cluster) restore(store *owner.Store) error {
+	if c.disk != nil {
+		return c.disk.begin(store)
+	}
 	if c.saved == nil {
 		return nil
 	}
@@ -261,6 +264,19 @@ func (c *cluster) restore(store *owner.Store) error {
 	}
 	c.serving.Load(c.saved.Header.Epoch)
 	return nil
+}
+
+// laterOf puts a state file aside that was written before what the store on disk has: a process has acted
+// since.
+func (c *cluster) laterOf() error {
+	//guard:disk-after-file c.disk.found.Epoch <= c.saved.Header.Epoch -> true
+	if c.saved == nil || c.disk == nil || c.disk.found.Epoch <= c.saved.Header.Epoch || c.disk.hasFile() {
+		return nil
+	}
+	c.log.Error("the state file of an earlier process is not used: another one has kept a store on disk since", "kept in", statefile.Refused)
+	saved := c.saved
+	c.saved = nil
+	return saved.Refuse()
 }
 
 // resumed is called before the node goes by a table that names it: the state must
@@ -297,8 +313,43 @@ func (c *cluster) forgo() {
 	}
 }
 
-// keep writes down what this process holds, if it still has rows.
+// keep has what this process holds kept for the next one: in the store on disk, where that counts, and in a
+// file elsewhere.
 func (c *cluster) keep() {
+	if c.disk == nil || !c.durable() {
+		c.writeState()
+	}
+	if c.disk != nil {
+		c.awaitClean(c.group.Table().Epoch)
+		c.disk.finish(c.keeps)
+	}
+}
+
+// checkDisk is told of each table before the node acts by it. It ends a process whose store is of another cluster.
+func (c *cluster) checkDisk(t *table.Table) {
+	if c.disk == nil {
+		return
+	}
+	c.disk.learned(t)
+	if err := c.disk.ofOthers(t); err != nil {
+		c.serving.Quiet()
+		c.serving.Extend(0)
+		select {
+		case c.broken <- err:
+		default:
+		}
+	}
+}
+
+// closeDisk lets go of the disk, if that was not done.
+func (c *cluster) closeDisk() {
+	if c.disk != nil {
+		c.disk.close()
+	}
+}
+
+// writeState writes down what this process holds, if it still has rows.
+func (c *cluster) writeState() {
 	t, self := c.group.Table(), c.group.Self()
 	if c.cfg.DataDir == "" || !t.Holds(self) {
 		return

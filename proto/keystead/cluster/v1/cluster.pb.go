@@ -1992,7 +1992,10 @@ type Disk struct {
 	// Bytes of the store.
 	Bytes int64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Whether it takes what is decided; if not, operations are refused, and a warning says why.
-	Taking        bool `protobuf:"varint,5,opt,name=taking,proto3" json:"taking,omitempty"`
+	Taking bool `protobuf:"varint,5,opt,name=taking,proto3" json:"taking,omitempty"`
+	// What the cluster has agreed that the disks of its nodes promise: "none", "interval", "partly
+	// always" or "always". "" for a node that runs alone.
+	Agreed        string `protobuf:"bytes,6,opt,name=agreed,proto3" json:"agreed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2060,6 +2063,13 @@ func (x *Disk) GetTaking() bool {
 		return x.Taking
 	}
 	return false
+}
+
+func (x *Disk) GetAgreed() string {
+	if x != nil {
+		return x.Agreed
+	}
+	return ""
 }
 
 // Warning is something that is wrong, and what to do about it.
@@ -2745,7 +2755,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"levelKnown\x12#\n" +
 	"\rrecovering_ns\x18\x1d \x01(\x03R\frecoveringNs\x12%\n" +
 	"\x0epolicy_version\x18\x1e \x01(\x04R\rpolicyVersion\x12-\n" +
-	"\x04disk\x18\x1f \x01(\v2\x19.keystead.cluster.v1.DiskR\x04disk\"\x92\x01\n" +
+	"\x04disk\x18\x1f \x01(\v2\x19.keystead.cluster.v1.DiskR\x04disk\"\xaa\x01\n" +
 	"\x04Disk\x12\x1e\n" +
 	"\n" +
 	"durability\x18\x01 \x01(\tR\n" +
@@ -2754,7 +2764,8 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"intervalNs\x12\x1b\n" +
 	"\tbehind_ns\x18\x03 \x01(\x03R\bbehindNs\x12\x14\n" +
 	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\x12\x16\n" +
-	"\x06taking\x18\x05 \x01(\bR\x06taking\"7\n" +
+	"\x06taking\x18\x05 \x01(\bR\x06taking\x12\x16\n" +
+	"\x06agreed\x18\x06 \x01(\tR\x06agreed\"7\n" +
 	"\aWarning\x12\x18\n" +
 	"\aproblem\x18\x01 \x01(\tR\aproblem\x12\x12\n" +
 	"\x04hint\x18\x02 \x01(\tR\x04hint\"\xb9\x01\n" +

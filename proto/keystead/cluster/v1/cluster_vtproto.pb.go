@@ -1525,6 +1525,13 @@ func (m *Disk) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Agreed) > 0 {
+		i -= len(m.Agreed)
+		copy(dAtA[i:], m.Agreed)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Agreed)))
+		i--
+		dAtA[i] = 0x32
+	}
 	if m.Taking {
 		i--
 		if m.Taking {
@@ -2601,6 +2608,10 @@ func (m *Disk) SizeVT() (n int) {
 	}
 	if m.Taking {
 		n += 2
+	}
+	l = len(m.Agreed)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6610,6 +6621,38 @@ func (m *Disk) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Taking = bool(v != 0)
+		case 6:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Agreed", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Agreed = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1,0 +1,219 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keystead/keystead/handoff/disk"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
+	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// withDisk is a node that makes a cluster, and keeps a store on disk in it.
+func withDisk(dir string, change func(*Config)) func(*Config) {
+	return oneOf("n1", dir, func(c *Config) {
+		c.Cluster.Bootstrap, c.Durability, c.Wires.Level = true, "interval", table.DiskLevel
+		c.Store.MaxLockTTL = int64(2 * time.Hour)
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// had returns who has had the store in a data directory.
+func had(t *testing.T, dir string) []disk.Tenure {
+	t.Helper()
+	o := offline(t, dir)
+	defer o.Close()
+	x := o.Counting()
+	if x == nil {
+		t.Fatal("no store counts")
+	}
+	return x.Had
+}
+
+// TestDiskOfAClusterNode: a node of a cluster that has agreed on nothing keeps a store on disk as well. An
+// orderly stop leaves the state file, from which the next process goes on; each process is on the
+// list of those that have had the disk, and a death loses everything, as ever.
+func TestDiskOfAClusterNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := start(t, withDisk(dir, nil))
+	token, _ := given(t, n, "first")
+	if token == 0 {
+		t.Fatal("no token")
+	}
+	u := use(t, n)
+	st, err := clusterpb.NewClusterServiceClient(dial(t, n)).GetStatus(bounded(t), &clusterpb.GetStatusRequest{})
+	if err != nil || st.Disk == nil || st.Disk.Agreed != "none" || st.Disk.Durability != "interval" || !st.Disk.Taking {
+		t.Errorf("the status says %v of the disk; %v", st.GetDisk(), err)
+	}
+	first := n.cluster.Self().Incarnation
+	if r := n.cluster.disk.report(true); r.Durability != 1 || !r.Whole || len(r.Incarnations) != 1 || r.Incarnations[0] != first || len(r.Stopped) != 0 {
+		t.Errorf("the report is %v", r)
+	}
+	n.Stop()
+	if err := n.Kept(); err != nil || !isThere(stateFile(dir)) {
+		t.Fatalf("nothing was kept: %v", err)
+	}
+	if is := had(t, dir); len(is) != 1 || is[0] != (disk.Tenure{Incarnation: first, Stopped: true}) {
+		t.Errorf("%d has had the disk, and stopped; the list is %v", first, is)
+	}
+	n = start(t, withDisk(dir, nil))
+	given(t, n, "first")
+	if !u.again(t, n) {
+		t.Fatal("the state is lost")
+	}
+	second := n.cluster.Self().Incarnation
+	if h := n.cluster.disk.found; h.Cluster != "c" || h.Node != "n1" || h.UID == "" || h.UID != n.cluster.Table().UID || second <= first {
+		t.Errorf("the head is %+v, and %d follows %d", h, second, first)
+	}
+	eventually(t, "those are forgotten that no row waits for", func() bool { l := n.keeper().List(); return len(l) == 1 && l[0].Incarnation == second })
+	n.Kill()
+	n = start(t, withDisk(dir, nil))
+	counters := counterpb.NewCounterServiceClient(dial(t, n))
+	eventually(t, "it serves", func() bool {
+		r, err := counters.Get(bounded(t), &counterpb.GetRequest{Key: "k"})
+		if err == nil && r.Value != 0 {
+			t.Fatal("what a killed node had is back, though nobody has agreed that it counts")
+		}
+		return err == nil
+	})
+}
+
+// TestDiskOfAnother: a store of another node, another cluster or a node alone is put aside, and never read.
+func TestDiskOfAnother(t *testing.T) {
+	t.Parallel()
+	other := t.TempDir()
+	n := start(t, withDisk(other, nil))
+	given(t, n, "first")
+	use(t, n)
+	n.Stop()
+	alone := t.TempDir()
+	n = startDurable(t, alone, "always", nil)
+	use(t, n)
+	n.Stop()
+	for from, why := range map[string]string{other: "cluster", alone: "alone"} {
+		t.Run(why, func(t *testing.T) {
+			dir := t.TempDir()
+			start(t, withDisk(dir, nil)).Stop() // the log, and who the node is
+			for range 2 {
+				if err := os.Rename(filepath.Join(dir, diskDirectory), filepath.Join(t.TempDir(), "away")); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.CopyFS(filepath.Join(dir, diskDirectory), os.DirFS(filepath.Join(from, diskDirectory))); err != nil {
+					t.Fatal(err)
+				}
+				n := start(t, withDisk(dir, nil))
+				if n.cluster.disk.found.Node != "" || total(n) > 0 {
+					t.Error("what is another's is read")
+				}
+				n.Stop()
+			}
+			for _, name := range []string{".aside", ".aside-2"} {
+				if !isThere(filepath.Join(dir, diskDirectory+name)) {
+					t.Errorf("%s is not there", name)
+				}
+			}
+		})
+	}
+}
+
+func total(n *Node) (all int64) {
+	for _, count := range n.store.Stats().Objects {
+		all += count
+	}
+	return all
+}
+
+// TestDiskOfAClusterAlone: a node that runs alone does not go on from the store of a node of a cluster.
+func TestDiskOfAClusterAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := start(t, withDisk(dir, nil))
+	given(t, n, "first")
+	use(t, n)
+	n.Stop()
+	remove(t, stateFile(dir))
+	if err := os.RemoveAll(filepath.Join(dir, "raft")); err != nil {
+		t.Fatal(err)
+	}
+	for _, durability := range []string{"interval", "none"} {
+		_, err := Start(Config{ID: "n1", GRPCAddr: "127.0.0.1:0", DataDir: dir, Durability: durability})
+		if err == nil || !strings.Contains(err.Error(), `in the cluster "c"`) {
+			t.Errorf("under %s it starts: %v", durability, err)
+		}
+	}
+}
+
+// TestPromised: what the settings of a node promise to the cluster.
+func TestPromised(t *testing.T) {
+	for text, want := range map[string]table.Durability{
+		"none": table.Undurable, "interval": table.Interval, "interval,lock=none": table.Interval, "none,lock=interval": table.Interval,
+		"always": table.Entire, "interval,counter=always": table.Always, "always,lock=none": table.Always,
+	} {
+		s, err := disk.ParseSettings(text, 0)
+		if got := promised(s); err != nil || got != want {
+			t.Errorf("%s promises %d, not %d; %v", text, got, want, err)
+		}
+	}
+}
+
+// TestStateFileOfBefore: a state file that was put back does not count, and what the disk has since is not lost.
+func TestStateFileOfBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := start(t, withDisk(dir, nil))
+	given(t, n, "first")
+	use(t, n)
+	n.Stop()
+	file, err := os.ReadFile(stateFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = start(t, withDisk(dir, nil))
+	given(t, n, "first")
+	settled(t, n)
+	second := n.cluster.Self().Incarnation
+	n.Kill()
+	if err := os.WriteFile(stateFile(dir), file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n = start(t, withDisk(dir, nil))
+	if third := n.cluster.Self().Incarnation; isThere(stateFile(dir)) || third <= second {
+		t.Errorf("the file is read: %d comes after %d", third, second)
+	}
+}
+
+// TestIncarnationAboveThoseOfTheDisk: though the clock was set back.
+func TestIncarnationAboveThoseOfTheDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := start(t, withDisk(dir, nil))
+	first := n.cluster.Self().Incarnation
+	n.Kill()
+	n = start(t, withDisk(dir, func(c *Config) {
+		c.Wires.Wall = func() time.Time { return time.Now().Add(-time.Hour) }
+	}))
+	if second := n.cluster.Self().Incarnation; second <= first {
+		t.Errorf("%d comes after %d", second, first)
+	}
+}
+
+// TestDiskOfAnotherClusterOfThatName: a node that did not know its cluster when it read its disk ends when it does.
+func TestDiskOfAnotherClusterOfThatName(t *testing.T) {
+	c := &cluster{}
+	for found, other := range map[string]bool{"": false, "a": false, "b": true} {
+		d := clusterDisk{c: c, found: disk.Head{UID: found}}
+		if err := d.ofOthers(&table.Table{UID: "a"}); (err != nil) != other {
+			t.Errorf("found %q: %v", found, err)
+		}
+		if err := d.ofOthers(&table.Table{}); err != nil {
+			t.Error(err)
+		}
+	}
+}

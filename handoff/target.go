@@ -62,10 +62,13 @@ func (t *Target) begin(from table.Holder, ranges []serving.Range) error {
 	}
 	// gofail: var handoffTargetBegin struct{}
 
-	t.cfg.Store.Discard(func(h uint64) bool {
-		_, in := find(ranges, h)
+	spans := make([]owner.Span, len(ranges))
+	for i, r := range ranges {
+		spans[i] = owner.Span(r)
+	}
+	t.cfg.Store.DiscardSpans(spans, func(h uint64) bool {
 		//guard:begin-discards false
-		return in && t.cfg.Rule.Accepts(h, from)
+		return t.cfg.Rule.Accepts(h, from)
 	})
 	return nil
 }

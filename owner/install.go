@@ -175,6 +175,7 @@ func (s *Store) Install(now int64, r *Record, accept func(hash uint64) bool) err
 		return nil
 	}
 	if t.e != nil && r.Whole && t.e.ids != 0 {
+		sh.voidIDsLocked(t.slot, t.e)
 		sh.ids.Drop(t.e.ids)
 		t.e.ids = 0
 	}

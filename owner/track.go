@@ -17,6 +17,7 @@ const (
 	isChanged = 1 << 15 // it is in the list
 	isStored  = 1 << 14 // a Gather has put the object since it was deleted last
 	isFresh   = 1 << 13 // no Gather has told of its request ids: the next one tells of all that it has
+	isVoid    = 1 << 12 // it is being discarded, with all that was told of its ids
 
 	keyBits = 1<<10 - 1
 )
@@ -43,17 +44,18 @@ const crowdedList = 4096
 
 // tracked is what has changed of a shard since the last Gather.
 type tracked struct {
-	on      bool     // somebody gathers
-	round   uint64   // of the last Gather that came here
-	changes []uint32 // entries that are isChanged; of those that were forgotten since, what is in their place now
-	gone    []byte   // addresses of objects that are gone and were isStored: see noteGoneLocked
-	news    []byte   // entries about request ids
+	on      bool      // somebody gathers
+	round   uint64    // of the last Gather that came here
+	changes []uint32  // entries that are isChanged; of those that were forgotten since, what is in their place now
+	gone    []byte    // addresses of objects that are gone and were isStored: see noteGoneLocked
+	news    []byte    // entries about request ids
+	spans   []stretch // in which objects were discarded; what there is now has to be put again
 	spent   struct {
 		list []uint32
 		gone []byte
 		news []byte
 	}
-	held int64 // bytes that the store counts for gone and news
+	held int64 // bytes that the store counts for gone, news and spans
 
 	// By the low bits of the hash: the round that the last change goes into that is awaited, and that of the others.
 	awaited, others [marks]atomic.Uint64
@@ -133,9 +135,61 @@ func (sh *shard) noteGoneLocked(slot uint32) {
 	sh.markLocked(e.kind, hash)
 }
 
+// noteSpansLocked notes, before an object is discarded, that all of the stretches of its Discard is: so the
+// object has no address noted, and what was told of its ids is void.
+func (sh *shard) noteSpansLocked(slot uint32, d *discarding) {
+	e := sh.entryLocked(slot)
+	if !sh.track.on || d.in == nil || e.bits&isStored == 0 && e.ids == 0 {
+		return
+	}
+	//guard:disk-spans-again d.noted != sh.track.round+1 -> d.noted == 0
+	if d.noted != sh.track.round+1 {
+		d.noted = sh.track.round + 1
+		//guard:disk-spans
+		sh.track.spans = append(sh.track.spans, d.in...)
+		sh.weighLocked()
+	}
+	sh.markLocked(e.kind, sh.hashLocked(slot))
+	e.bits = e.bits&^isStored | isVoid
+}
+
+// voidIDsLocked notes that the ids of an object are dropped, which were told, perhaps.
+func (sh *shard) voidIDsLocked(slot uint32, e *entry) {
+	if !sh.track.on || e.ids == 0 || e.bits&isVoid != 0 {
+		return
+	}
+	text := e.text()
+	r := Record{Hash: sh.hashLocked(slot), Key: text[:e.keyLen()], Name: text[e.keyLen():], Kind: e.kind, Version: sh.version, At: sh.now, Whole: true, IDs: &noIDs}
+	//guard:disk-void-ids
+	sh.track.news = sh.store.cfg.Journal.AppendIDs(sh.track.news, &r)
+	sh.weighLocked()
+	sh.markLocked(e.kind, r.Hash)
+}
+
+// noIDs are the ids of an object that has none.
+var noIDs reqid.Kept
+
+// retakeLocked adds to a list what is in stretches of which a Gatherer is told that all in them is gone.
+func (sh *shard) retakeLocked(list []uint32, in []stretch) []uint32 {
+	for slot := sh.cells.Next(0); slot != 0; slot = sh.cells.Next(slot) {
+		e := sh.entryLocked(slot)
+		if e.kind == 0 || e.ids == 0 && (e.bits&isStored == 0 || e.bits&isChanged != 0) || !within(in, sh.hashLocked(slot)) {
+			continue
+		}
+		//guard:disk-spans-ids
+		e.bits |= isFresh
+		if e.bits&isChanged == 0 {
+			e.bits |= isChanged
+			//guard:disk-spans-left
+			list = append(list, slot)
+		}
+	}
+	return list
+}
+
 // weighLocked has the store count what waits to be gathered.
 func (sh *shard) weighLocked() {
-	if n := int64(cap(sh.track.gone) + cap(sh.track.news)); n != sh.track.held {
+	if n := int64(cap(sh.track.gone) + cap(sh.track.news) + 16*cap(sh.track.spans)); n != sh.track.held {
 		sh.store.ungathered.Add(n - sh.track.held)
 		sh.track.held = n
 	}
@@ -152,6 +206,9 @@ type Gatherer interface {
 	Delete(hash uint64, key, name []byte)
 	// IDs is given the entries of the journal, before ids that are put.
 	IDs(entries []byte)
+	// Discard says that all objects of a stretch are gone, and all that was told of their ids before is void. It is called
+	// after IDs and before what is deleted or put. now is the moment of what is put next of this shard.
+	Discard(now int64, in Span)
 	// End says that this was all of a shard: of one moment, so that it has to be taken in as a
 	// whole. If it returns false, Gather ends.
 	End() bool
@@ -169,7 +226,7 @@ func (sh *shard) beginTrack(stored bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.track.on = true
-	sh.track.gone, sh.track.news, sh.track.changes = sh.track.gone[:0], sh.track.news[:0], sh.track.changes[:0]
+	sh.track.gone, sh.track.news, sh.track.changes, sh.track.spans = sh.track.gone[:0], sh.track.news[:0], sh.track.changes[:0], nil
 	for slot := sh.cells.Next(0); slot != 0; slot = sh.cells.Next(slot) {
 		e := sh.entryLocked(slot)
 		if e.kind == 0 {
@@ -201,14 +258,20 @@ func (s *Store) Gather(now int64, round uint64, soon int64, to Gatherer) bool {
 func (sh *shard) gather(now int64, round uint64, soon int64, to Gatherer) bool {
 	sh.mu.Lock()
 	sh.now = max(sh.now, now)
-	list, gone, news := sh.track.changes, sh.track.gone, sh.track.news
-	sh.track.changes, sh.track.gone, sh.track.news = sh.track.spent.list, sh.track.spent.gone, sh.track.spent.news
+	list, gone, news, spans := sh.track.changes, sh.track.gone, sh.track.news, apart(sh.track.spans)
+	sh.track.changes, sh.track.gone, sh.track.news, sh.track.spans = sh.track.spent.list, sh.track.spent.gone, sh.track.spent.news, nil
 	//guard:disk-round
 	sh.track.round = round
-	toDelete(gone, to)
 	if len(news) > 0 {
 		to.IDs(news)
 	}
+	if len(spans) > 0 {
+		for _, s := range spans {
+			to.Discard(sh.now, s.span())
+		}
+		list = sh.retakeLocked(list, spans)
+	}
+	toDelete(gone, to)
 	for _, slot := range list {
 		if !sh.cells.Holds(slot) {
 			continue // forgotten, and its room given back

@@ -97,11 +97,8 @@ func (b *Batch) Log(clock int64, entry []byte) {
 	if !b.room(entryKey + 8 + len(entry)) {
 		return
 	}
-	if b.round == 0 {
-		b.round = b.s.rounds.Add(1)
-	}
-	b.key = appendEntry(b.key[:0], bucketOf(clock), b.round, b.entries)
-	b.entries++
+	n := b.number()
+	b.key = appendEntry(b.key[:0], entryPrefix, bucketOf(clock), b.round, n)
 	op := b.b.SetDeferred(len(b.key), 8+len(entry))
 	copy(op.Key, b.key)
 	binary.BigEndian.PutUint64(op.Value, uint64(clock))
@@ -109,10 +106,33 @@ func (b *Batch) Log(clock int64, entry []byte) {
 	b.fault(op.Finish())
 }
 
+// Void says that all entries before this one that are about objects of a stretch, as in DeleteRange, are void. The moment
+// is not before theirs: it is dropped with them, or later.
+func (b *Batch) Void(clock int64, after, upTo uint64) {
+	if !b.room(entryKey + 24) {
+		return
+	}
+	n := b.number()
+	b.key = appendEntry(b.key[:0], voidPrefix, bucketOf(clock), b.round, n)
+	v := binary.BigEndian.AppendUint64(nil, uint64(clock))
+	v = binary.BigEndian.AppendUint64(v, after)
+	b.fault(b.b.Set(b.key, binary.BigEndian.AppendUint64(v, upTo), nil))
+}
+
+// number gives the next entry its number in the order of all.
+func (b *Batch) number() uint32 {
+	if b.round == 0 {
+		b.round = b.s.rounds.Add(1)
+	}
+	b.entries++
+	return b.entries - 1
+}
+
 // DropLog removes the entries whose ten seconds had ended before the moment.
 func (b *Batch) DropLog(before int64) {
-	if b.room(32) {
-		b.fault(b.b.DeleteRange(bucketKey(0), bucketKey(bucketOf(before)), nil))
+	if b.room(64) {
+		b.fault(b.b.DeleteRange(bucketKey(entryPrefix, 0), bucketKey(entryPrefix, bucketOf(before)), nil))
+		b.fault(b.b.DeleteRange(bucketKey(voidPrefix, 0), bucketKey(voidPrefix, bucketOf(before)), nil))
 	}
 }
 

@@ -17,6 +17,15 @@
 // answers wait; one that does not answer for long, or fails, has operations refused (Admit)
 // until it takes what is decided again.
 //
+// What a round promises is of its beginning: the epoch of its head, and what Config.Noted has noted. A shard is taken at
+// one moment of a round, and another one at a later one.
+//
+// What is discarded as a stretch of positions (owner.Store.DiscardSpans) is deleted as one, and what was told of request ids
+// there before is void: Load does not bring back what only these know.
+//
+// The processes of a node in a cluster that have had the disk are on a list in it. A row of the table that names
+// one of them can go on from the disk.
+//
 // After a failure of the store all that the objects are is written to another one, in a directory beside
 // it. That counts when it is whole; until then a crash goes on from the old one, which has what it
 // had synced.

@@ -238,13 +238,21 @@ func (k *Keeper) Load(objects *owner.Store) (n int, err error) {
 	if err != nil {
 		return n, err
 	}
-	err = k.store.Entries(h.Clock-int64(k.cfg.Window()), func(_ int64, entry []byte) error {
+	voids, err := k.store.voids()
+	if err != nil {
+		return n, err
+	}
+	err = k.store.entries(h.Clock-int64(k.cfg.Window()), func(at place, _ int64, entry []byte) error {
 		if len(entry) < 8 {
 			return fmt.Errorf("%w: an entry of %d bytes", ErrDamaged, len(entry))
 		}
 		now := moment(entry)
 		if err := record.DecodeIDs(entry[8:], now, &r); err != nil {
 			return err
+		}
+		//guard:disk-voids false
+		if len(voids.parts) > 0 && voids.is(owner.Hash(string(r.Key)), at) {
+			return nil
 		}
 		return objects.Remember(now, &r)
 	})

@@ -12,7 +12,10 @@ const (
 	roundsPrefix = 'n' // the number of the last batch that had entries
 	objectPrefix = 'o' // objects: hash 8, length of the key 2, key, name
 
-	tenuresPrefix = 't' // who has had the disk, JSON; of a node in a cluster
+	// Of a node in a cluster.
+	streamPrefix  = 's' // streams: incarnation that had the disk 8, out 1, incarnation of the peer 8, node
+	tenuresPrefix = 't' // who has had the disk, JSON
+	voidPrefix    = 'v' // stretches in which all was discarded: as entries, from whose numbers theirs are
 )
 
 // Bucket is the span of the clock, in ns, that entries are dropped by.
@@ -60,12 +63,13 @@ func behind(hash uint64) []byte {
 
 func bucketOf(clock int64) uint64 { return uint64(max(clock, 0)) / Bucket }
 
-func bucketKey(bucket uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{entryPrefix}, bucket)
+func bucketKey(prefix byte, bucket uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefix}, bucket)
 }
 
-func appendEntry(b []byte, bucket, round uint64, n uint32) []byte {
-	b = append(b, entryPrefix)
+// appendEntry appends the key of an entry, or of another item that stands among them.
+func appendEntry(b []byte, prefix byte, bucket, round uint64, n uint32) []byte {
+	b = append(b, prefix)
 	b = binary.BigEndian.AppendUint64(b, bucket)
 	b = binary.BigEndian.AppendUint64(b, round)
 	return binary.BigEndian.AppendUint32(b, n)

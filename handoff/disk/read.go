@@ -22,9 +22,25 @@ func (s *Store) Objects(f func(hash uint64, key, name, value []byte) error) erro
 }
 
 // Entries calls f with every entry of the moment since or later, in the order of their ten
-// seconds, and then in that in which they were appended.
+// seconds, and then in that in which they were appended. Those that are void are among them.
 func (s *Store) Entries(since int64, f func(clock int64, entry []byte) error) error {
-	return s.scan(bucketKey(bucketOf(since)), []byte{entryPrefix + 1}, func(k, v []byte) (error, error) {
+	return s.entries(since, func(_ place, clock int64, entry []byte) error { return f(clock, entry) })
+}
+
+// place is where an entry stands among all that were appended.
+type place struct {
+	round uint64 // its batch
+	n     uint32
+}
+
+func (p place) before(q place) bool { return p.round < q.round || p.round == q.round && p.n < q.n }
+
+func placeOf(k []byte) place {
+	return place{binary.BigEndian.Uint64(k[9:]), binary.BigEndian.Uint32(k[17:])}
+}
+
+func (s *Store) entries(since int64, f func(at place, clock int64, entry []byte) error) error {
+	return s.scan(bucketKey(entryPrefix, bucketOf(since)), []byte{entryPrefix + 1}, func(k, v []byte) (error, error) {
 		clock, ok := parseEntry(k, v)
 		if !ok {
 			return nil, fmt.Errorf("%w: the key %x is not one of an entry", ErrDamaged, k)
@@ -32,8 +48,22 @@ func (s *Store) Entries(since int64, f func(clock int64, entry []byte) error) er
 		if clock < since {
 			return nil, nil
 		}
-		return f(clock, v[8:]), nil
+		return f(placeOf(k), clock, v[8:]), nil
 	})
+}
+
+// voids returns which entries are void.
+func (s *Store) voids() (*voids, error) {
+	var all voids
+	err := s.scan([]byte{voidPrefix}, []byte{voidPrefix + 1}, func(k, v []byte) (error, error) {
+		if _, ok := parseEntry(k, v); !ok || len(v) != 24 {
+			return nil, fmt.Errorf("%w: the key %x is not one of a stretch", ErrDamaged, k)
+		}
+		all.add(binary.BigEndian.Uint64(v[8:]), binary.BigEndian.Uint64(v[16:]), placeOf(k))
+		return nil, nil
+	})
+	all.prepare()
+	return &all, err
 }
 
 func parseEntry(k, v []byte) (clock int64, ok bool) {

@@ -338,6 +338,15 @@ func (k *Keeper) IDs(entries []byte) {
 	}
 }
 
+// Discard implements owner.Gatherer.
+func (k *Keeper) Discard(now int64, in owner.Span) {
+	k.puts++
+	//guard:disk-spans-deleted
+	k.batch.DeleteRange(in.After, in.UpTo)
+	//guard:disk-spans-void
+	k.batch.Void(k.clock(now), in.After, in.UpTo)
+}
+
 // End implements owner.Gatherer.
 func (k *Keeper) End() bool {
 	if k.failing != nil || k.batch.Size() < maxCommit {

@@ -295,14 +295,11 @@ func (c *cluster) gossipAdvertise() string {
 
 // discard forgets what the node holds of rows that it has lost.
 func (c *cluster) discard(lost []serving.Range) {
-	c.store.Discard(func(h uint64) bool {
-		for _, r := range lost {
-			if r.Holds(h) {
-				return true
-			}
-		}
-		return false
-	})
+	spans := make([]owner.Span, len(lost))
+	for i, r := range lost {
+		spans[i] = owner.Span(r)
+	}
+	c.store.DiscardSpans(spans, func(uint64) bool { return true })
 }
 
 // rule returns the serving rule for the store.

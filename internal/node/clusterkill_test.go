@@ -340,7 +340,9 @@ func TestCutOffWithADisk(t *testing.T) {
 	m.count()
 	before := m.nodes["n2"].cluster.Self().Incarnation
 	m.cuts["n2"].close()
-	eventually(t, "it is removed", func() bool { return len(m.nodes["n1"].cluster.Table().Members) == 2 || len(m.nodes["n3"].cluster.Table().Members) == 2 })
+	eventually(t, "it is removed", func() bool {
+		return len(m.nodes["n1"].cluster.Table().Members) == 2 || len(m.nodes["n3"].cluster.Table().Members) == 2
+	})
 	back := m.nodes["n2"]
 	delete(m.nodes, "n2")
 	m.count()

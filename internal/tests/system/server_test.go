@@ -276,6 +276,40 @@ func TestServerDataDir(t *testing.T) {
 	n.stop(t)
 }
 
+// A node whose disk hangs while it starts ends on a signal: at once on the second one.
+func TestServerEndsBeforeItHasStarted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "epoch.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, nil, "server", "--id", "n1", "--data-dir", dir, "--grpc-addr", "127.0.0.1:0", "--admin-addr", "")
+	eventually(t, "it takes an order", func() bool { // it may not catch signals yet, or have ended by the first one
+		select {
+		case <-n.done:
+			return true
+		default:
+		}
+		if _, err := os.Stat(filepath.Join(dir, "LOCK")); err != nil {
+			return false
+		}
+		n.signal(t, syscall.SIGTERM)
+		return strings.Contains(n.err(), "before the node has started")
+	})
+	eventually(t, "it ends", func() bool {
+		_ = n.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-n.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if n.ends(t, 143); !strings.Contains(n.err(), "does the disk of --data-dir hang?") {
+		t.Error(n.err())
+	}
+}
+
 // A stop does not wait for those that wait for a lock, nor for the holder. They
 // may wait for the node.
 func TestServerStopsWithWaiters(t *testing.T) {

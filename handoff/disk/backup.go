@@ -139,6 +139,12 @@ func (b *Backup) one(k, v []byte) error {
 		if len(k) != 1 || len(v) != 8 {
 			return unknown
 		}
+	case voidPrefix:
+		if _, ok := parseEntry(k, v); !ok || len(v) != voidValue {
+			return unknown
+		}
+	case streamPrefix, tenuresPrefix: // no process has had the store that is made of it
+		return nil
 	default:
 		return unknown
 	}

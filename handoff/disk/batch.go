@@ -109,7 +109,7 @@ func (b *Batch) Log(clock int64, entry []byte) {
 // Void says that all entries before this one that are about objects of a stretch, as in DeleteRange, are void. The moment
 // is not before theirs: it is dropped with them, or later.
 func (b *Batch) Void(clock int64, after, upTo uint64) {
-	if !b.room(entryKey + 24) {
+	if !b.room(entryKey + voidValue) {
 		return
 	}
 	n := b.number()

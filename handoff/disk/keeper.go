@@ -53,7 +53,10 @@ type Config struct {
 	// Noted is called when a round begins, before Head and before anything is gathered. What it returns is called when
 	// all that was there then is on disk. nil = none.
 	Noted func() (synced func())
-	Log   *slog.Logger
+	// Streams returns how far the streams of this process are. It is asked when a round begins, after Noted; they are written
+	// with the rounds that write something else. nil = there are none.
+	Streams func() []Stream
+	Log     *slog.Logger
 }
 
 // Keeper keeps a store of objects on disk: in rounds, each of which writes what has changed since
@@ -79,6 +82,10 @@ type Keeper struct {
 	onDisk []Tenure // the list in the store
 	mine   bool     // the last one of the list is this process
 	floor  uint64   // epoch of the head that was found: it stays true of what Load has put into the objects
+
+	found    []Stream // as they were on disk
+	streams  map[streamID]streamAt
+	dropping bool // some of the streams are of processes that are not on the list any more
 
 	all      bool          // objects of kinds that are not kept are put as well: nobody changes them any more
 	last     chan error    // of a Finish that was given up; nil = there is none
@@ -115,7 +122,7 @@ type keeperStats struct {
 // OpenKeeper opens what is on disk, which Found tells of and Load reads. Nothing is written
 // before Run.
 func OpenKeeper(cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), asked: make(chan chan snapshotAsked), enlists: make(chan enlisting), patience: restPatience}
+	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), asked: make(chan chan snapshotAsked), enlists: make(chan enlisting), streams: map[streamID]streamAt{}, patience: restPatience}
 	for _, kind := range owner.Kinds() {
 		k.kinds[kind] = cfg.Settings.For(kind)
 	}
@@ -151,6 +158,13 @@ func OpenKeeper(cfg Config) (*Keeper, error) {
 	if k.store != nil {
 		if k.onDisk, err = k.store.Tenures(); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: %w", k.dir(k.number), err), k.store.Close())
+		}
+		if k.found, err = k.store.Streams(); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", k.dir(k.number), err), k.store.Close())
+		}
+		for i := range k.found {
+			s := &k.found[i]
+			k.streams[s.id()] = streamAt{s.Session, s.Number, true}
 		}
 		list := k.onDisk
 		k.list.Store(&list)

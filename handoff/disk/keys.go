@@ -27,6 +27,7 @@ const MaxKey = math.MaxUint16
 const (
 	objectHead = 1 + 8 + 2
 	entryKey   = 1 + 8 + 8 + 4
+	voidValue  = 8 + 8 + 8 // clock, after, up to
 )
 
 func appendObject(b []byte, hash uint64, key, name []byte) []byte {

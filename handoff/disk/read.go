@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,7 +57,7 @@ func (s *Store) entries(since int64, f func(at place, clock int64, entry []byte)
 func (s *Store) voids() (*voids, error) {
 	var all voids
 	err := s.scan([]byte{voidPrefix}, []byte{voidPrefix + 1}, func(k, v []byte) (error, error) {
-		if _, ok := parseEntry(k, v); !ok || len(v) != 24 {
+		if _, ok := parseEntry(k, v); !ok || len(v) != voidValue {
 			return nil, fmt.Errorf("%w: the key %x is not one of a stretch", ErrDamaged, k)
 		}
 		all.add(binary.BigEndian.Uint64(v[8:]), binary.BigEndian.Uint64(v[16:]), placeOf(k))
@@ -171,6 +172,12 @@ func (s *Store) Verify(ctx context.Context, progress func(done, all int64)) (r R
 		return r, s.judge(err)
 	}
 	progress(r.DiskBytes/2, r.DiskBytes)
+	_, verr := s.voids()
+	_, serr := s.Streams()
+	_, terr := s.Tenures()
+	if err := errors.Join(verr, serr, terr); err != nil {
+		return r, err
+	}
 	err = s.Objects(func(hash uint64, key, name, value []byte) error {
 		if len(value) < 8 {
 			return fmt.Errorf("%w: the value of an object at %x has %d bytes", ErrDamaged, hash, len(value))

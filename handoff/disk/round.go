@@ -38,6 +38,7 @@ func (k *Keeper) anew() error {
 	}
 	k.set(s, number)
 	k.begun, k.onDisk = false, nil
+	k.rewriteStreams()
 	k.whole.Store(false)
 	return nil
 }
@@ -162,8 +163,9 @@ func (k *Keeper) step(tend bool) error {
 
 // noted is what is noted when a round begins.
 type noted struct {
-	head   Head
-	synced func()
+	head    Head
+	streams []Stream
+	synced  func()
 }
 
 // note is what a round begins with: what is said when all of it is synced is of this moment, or before.
@@ -171,6 +173,9 @@ func (k *Keeper) note() noted {
 	n := noted{synced: func() {}}
 	if k.cfg.Noted != nil {
 		n.synced = k.cfg.Noted()
+	}
+	if k.cfg.Streams != nil {
+		n.streams = k.cfg.Streams()
 	}
 	n.head = k.cfg.Head()
 	n.head.Epoch = max(n.head.Epoch, k.floor)
@@ -195,7 +200,10 @@ func (k *Keeper) commit(n noted, tend, clean bool) error {
 	list := k.had(clean)
 	if !slices.Equal(list, k.onDisk) {
 		k.batch.SetTenures(list)
+		k.dropping = true
 	}
+	//guard:disk-streams-first n.streams -> k.cfg.Streams()
+	k.putStreams(k.batch, n.streams, list)
 	//guard:disk-synced true -> false
 	if err := k.store.Commit(k.batch, true); err != nil {
 		return err

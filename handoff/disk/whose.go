@@ -79,7 +79,7 @@ func (k *Keeper) enlist(incarnation uint64) error {
 	}
 	if incarnation > last.Incarnation {
 		if len(list) == maxTenures {
-			list = list[:maxTenures-1]
+			list, k.dropping = list[:maxTenures-1], true
 		}
 		list = append(list, Tenure{Incarnation: incarnation})
 		k.list.Store(&list)
@@ -174,4 +174,5 @@ func (k *Keeper) disown() {
 	}
 	k.list.Store(&list)
 	k.epoch.Store(0)
+	k.streams = map[streamID]streamAt{}
 }

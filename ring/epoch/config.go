@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keystead/keystead/internal/clock"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/lease"
 	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
@@ -28,11 +29,14 @@ const (
 	DefaultPatience = time.Minute
 	// DefaultResumeWait is time for machines to come up again one after the other.
 	DefaultResumeWait = 30 * time.Second
+	// DefaultRecoverWait is time for a machine to be repaired that only needs a hand.
+	DefaultRecoverWait = 5 * time.Minute
 
 	minTTL = 200 * time.Millisecond
 	maxTTL = time.Minute
 
-	maxLockTTL = 24 * time.Hour
+	maxLockTTL     = 24 * time.Hour
+	maxRecoverWait = 24 * time.Hour
 )
 
 // Config is what a Group needs.
@@ -90,8 +94,20 @@ type Config struct {
 	Patience time.Duration
 
 	// ResumeWait is how long a leader that has found nobody of the table alive waits
-	// for them to come back with their state before it removes them. Default 30 s.
+	// for them to come back with their state before it removes them, and for how long it waits
+	// for the second of two disks that a row may go on from. Default 30 s.
 	ResumeWait time.Duration
+	// RecoverWait is how long a leader waits for the disk of somebody who had a row, before the row
+	// is given up. Where answers wait for disks, none is ever given up like that. Default 5 min.
+	RecoverWait time.Duration
+
+	// Disk returns what the disk of this process says of itself: all of it, or whether it is
+	// whole, and what it promises. It must not wait. nil = there is none.
+	Disk func(full bool) *peerv1.DiskReport
+	// Enlist has the disk know that this incarnation has it, before the process asks to be
+	// admitted as that. It returns when that is on the disk; should it fail, it is called again.
+	// nil = there is no disk.
+	Enlist func(incarnation uint64) error
 
 	// Snapshots of the table, which let the log be short. Default: see defaultSnapshots.
 	Snapshots Snapshots
@@ -99,6 +115,8 @@ type Config struct {
 	Clock clock.Clock      // boot time
 	Wall  func() time.Time // Default time.Now. It has a vote on the time of day, and is watched for jumps
 	Log   *slog.Logger
+
+	level uint32 // of the commands that this program knows. Tests alone set it
 }
 
 // Snapshots says when the table is written down, and how much of the log remains.
@@ -148,6 +166,12 @@ func (c Config) withDefaults() Config {
 	if c.ResumeWait == 0 {
 		c.ResumeWait = DefaultResumeWait
 	}
+	if c.RecoverWait == 0 {
+		c.RecoverWait = DefaultRecoverWait
+	}
+	if c.level == 0 {
+		c.level = table.Level
+	}
 	if c.Snapshots == (Snapshots{}) {
 		c.Snapshots = defaultSnapshots
 	}
@@ -194,6 +218,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("a debounce of joins of %s: choose 0 to 1m", c.Settle)
 	case c.ResumeWait < 0 || c.ResumeWait > time.Hour:
 		return fmt.Errorf("a wait of %s for nodes to resume: choose 0 to 1h", c.ResumeWait)
+	case c.RecoverWait < 0 || c.RecoverWait > maxRecoverWait:
+		return fmt.Errorf("a wait of %s for disks: choose 0 to 24h", c.RecoverWait)
 	case c.LockTTL < 0 || c.LockTTL > maxLockTTL:
 		return fmt.Errorf("locks of %s at most: choose up to %s", c.LockTTL, maxLockTTL)
 	case c.IDWindow < 0:

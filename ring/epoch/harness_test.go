@@ -150,7 +150,7 @@ func flipAll(ctx context.Context, g *Group) {
 	for to, ends := range byTarget {
 		if ends = g.Rule().Freeze(tab.Transition.ID, to, ends); len(ends) > 0 {
 			g.Rule().Close(to)
-			_, _ = g.Propose(ctx, table.Command{Flip: &table.Flip{Transition: tab.Transition.ID, WantSince: tab.WantSince, From: self, To: to, Ends: ends}})
+			_, _ = g.Propose(ctx, table.Command{Flip: &table.Flip{Transition: tab.Transition.ID, WantSince: tab.WantSince, From: self, To: to, Ends: ends, Kept: tab.Durable != table.Undurable}})
 		}
 	}
 }

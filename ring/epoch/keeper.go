@@ -38,6 +38,11 @@ type keeper struct {
 	wallWrong  bool       // this node's wall clock does not show it
 	pace       lease.Pace // of its clock and the leader's
 
+	enlisting  bool   // Config.Enlist is under way
+	enlistedAs uint64 // the incarnation that the disk knows
+	enlistAt   int64  // when to try again
+	unlistedAt int64  // when it was logged last that the disk does not take it; 0 = it does
+
 	asksOthers bool  // whether they could elect one of them, while the disk hangs
 	asksAt     int64 // when to ask them next
 	failedAt   int64 // when it was logged last that the log cannot be written; 0 = it can
@@ -141,6 +146,10 @@ func (k *keeper) checkWall() {
 
 // renew sends a renewal and plans the next one, should it stay unanswered.
 func (k *keeper) renew() {
+	//guard:enlist-first
+	if !k.enlisted() {
+		return
+	}
 	self := k.g.rule.Self()
 	stamp := k.holding.Send(k.now)
 	k.askedAt = k.boot
@@ -168,8 +177,9 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 	return &peerv1.RenewRequest{
 		Resume: resume,
 		Node:   self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
-		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: table.Level,
+		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: k.cfg.level,
 		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch, Floor: k.cfg.EpochFloor,
+		Disk:   k.diskReport(self),
 		WallNs: k.cfg.Wall().UnixNano(), ClockDiffers: k.pace.Apart(k.now), ClockGained: k.pace.Found(k.cfg.lease(), k.now),
 	}
 }

@@ -40,6 +40,7 @@ type leaderState struct {
 	passOnAt   int64                   // when to pass leadership on next, should the own clock be suspected
 	membersAt  uint64                  // epoch of the last change of members, or a later one
 	turnedAway map[string]string       // by node: why it cannot be admitted, as was logged
+	cold       cold                    // rows that wait for disks
 }
 
 // renewal is a request for a lease that waits for its answer.
@@ -69,6 +70,7 @@ type candidate struct {
 	epoch  uint64 // of the table that it had applied then
 	floor  uint64 // least epoch to be admitted in
 	resume uint64 // incarnation in whose place it asks to be put, or 0
+	disk   *peerv1.DiskReport
 }
 
 // maxWaiting bounds the renewals that wait for a proof: a few of each member.
@@ -101,6 +103,7 @@ func (k *keeper) checkLeadership() {
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
 		k.stops, k.mutes = stops{at: k.now}, mutes{}
 		k.others = map[table.Holder]other{}
+		k.cold = newCold(k.cfg.ResumeWait, k.cfg.RecoverWait)
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)
 	}
@@ -174,6 +177,7 @@ func (k *keeper) sync() {
 	k.grants.Members(k.now, holders)
 	k.roll.learned(t)
 	k.stops.learned(t, k.now)
+	k.cold.learned(t, k.now)
 	k.forgetLags(t)
 }
 
@@ -265,6 +269,7 @@ func (k *keeper) answer(r *renewal) {
 	switch v {
 	case lease.Granted:
 		k.roll.heard(r.holder())
+		k.cold.hear(r.holder(), r.req.Disk)
 		r.reply <- &peerv1.RenewResponse{Term: r.term, Grant: grant, TtlNs: int64(k.cfg.TTL), ReceivedNs: r.received, WallNs: k.wallAt(r)}
 	case lease.NotMember:
 		q := r.req
@@ -273,10 +278,11 @@ func (k *keeper) answer(r *renewal) {
 			r.refuse(peerv1.Refusal_REFUSAL_REMOVED)
 			return
 		}
-		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, floor: q.Floor, resume: q.Resume, member: table.Member{
+		k.candidates[q.Node] = candidate{at: k.now, epoch: q.Epoch, floor: q.Floor, resume: q.Resume, disk: q.Disk, member: table.Member{
 			Node: q.Node, Incarnation: q.Incarnation, HashKey: q.HashKey,
 			GRPCAddr: q.GrpcAddr, RaftAddr: q.RaftAddr, RaftID: q.RaftId, Version: q.Version, Level: q.Level,
 		}}
+		k.stoppedInOrder(q)
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_MEMBER)
 	default:
 		r.refuse(peerv1.Refusal_REFUSAL_NOT_NOW)
@@ -296,6 +302,7 @@ func (k *keeper) plan() {
 		return
 	}
 	k.sync()
+	k.tellCold()
 	c, ok := k.next(k.g.Table())
 	if !ok || k.g.Table().Knows(c) != nil {
 		return
@@ -321,6 +328,7 @@ func (k *keeper) proposed(c table.Command, epoch uint64, err error) {
 			log.Warn("a node was removed", "node", h.Node, "incarnation", h.Incarnation, "why", c.Remove.Reason, "epoch", epoch)
 		}
 	case err == nil:
+		k.tellRecovered(log, c)
 		log.Info("the table was changed", "epoch", epoch)
 	case errors.As(err, new(*table.Refused)):
 		log.Info("the table was not changed", "why", err)
@@ -355,6 +363,9 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		//guard:removal-names-term k.termOf(t) -> 0
 		return table.Command{Remove: &table.Remove{Members: over, Reason: "its lease is over, or given up", Term: k.termOf(t)}}, true
 	}
+	if c, ok := k.cold.next(k.now, k.alive); ok {
+		return c, true
+	}
 	if c, ok := k.admissible(t); ok {
 		return c, true
 	}
@@ -366,27 +377,20 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 		return k.finished(t)
 	}
 	//guard:stop-collected k.stops.at -> k.joinedAt
-	if want := k.want(t); len(want) > 0 && k.now-max(k.joinedAt, k.stops.at) >= int64(k.cfg.Settle) && !k.stops.all(t, k.now, k.cfg.ResumeWait) {
+	if want := k.want(t); len(want) > 0 && !k.cold.settles(k.now) && k.now-max(k.joinedAt, k.stops.at) >= int64(k.cfg.Settle) && !k.stops.all(t, k.now, k.cfg.ResumeWait) {
 		return table.Command{Begin: &table.Begin{Want: want}}, true
 	}
 	if k.now-k.changedAt >= int64(CompactAfter) && t.Compactable() {
 		return table.Command{Compact: &table.Compact{}}, true
 	}
-	if common := t.Common(); k.now-k.changedAt >= int64(adoptAfter) && len(t.Members) > 0 && common >= table.FirstAdopted && !t.Uses(common) {
-		adopt := &table.Adopt{Level: common}
-		if common >= table.WindowLevel {
-			adopt.IDWindow = int64(k.cfg.IDWindow)
-		}
-		return table.Command{Adopt: adopt}, true
-	}
-	return table.Command{}, false
+	return k.adoptable(t)
 }
 
 // common returns the level that all nodes know of which gossip tells, before there is a
 // cluster. What they say is a hint: should one that knows less come all the same, it is not
 // admitted, and its operator is told why.
 func (k *keeper) common() uint32 {
-	level := uint32(table.Level)
+	level := k.cfg.level
 	for _, p := range k.cfg.Peers() {
 		//guard:init-level
 		if p.Alive {
@@ -432,7 +436,7 @@ func compare(a, b string) int {
 // want returns the members of the ring to move to; none if all stands well. One that has joined
 // takes part once it holds a lease.
 func (k *keeper) want(t *table.Table) []table.Holder {
-	return t.Plan(k.stand(t).moves, func(m table.Member) bool { return k.grants.Alive(m.Holder(), k.now) })
+	return t.Plan(k.stand(t).moves, func(m table.Member) bool { return k.alive(m.Holder()) && k.mayStand(t, m.Holder()) })
 }
 
 // standing is how the rows of a table stand. To count them takes milliseconds in a large

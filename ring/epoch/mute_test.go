@@ -104,7 +104,7 @@ func protect(t *testing.T, leader *Group, h table.Holder) {
 			}
 		}
 		for standby, rows := range syncs {
-			_, _ = leader.Propose(t.Context(), table.Command{Sync: &table.Sync{WantSince: tab.WantSince, Owner: h, Standby: standby, Rows: rows}})
+			_, _ = leader.Propose(t.Context(), table.Command{Sync: &table.Sync{WantSince: tab.WantSince, Owner: h, Standby: standby, Rows: rows, Kept: tab.Durable != table.Undurable}})
 		}
 		return len(syncs) == 0
 	})

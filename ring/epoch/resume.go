@@ -41,8 +41,14 @@ func (k *keeper) tries(t *table.Table, node string, c table.Command) bool {
 		delete(k.turnedAway, node)
 		return true
 	}
+	k.turnAway(node, err.Error())
+	return false
+}
+
+// turnAway forgets a candidate that cannot be admitted.
+func (k *keeper) turnAway(node, why string) {
 	//guard:turned-away-once true
-	if why := err.Error(); k.turnedAway[node] != why {
+	if k.turnedAway[node] != why {
 		if len(k.turnedAway) >= maxWaiting {
 			clear(k.turnedAway)
 		}
@@ -50,13 +56,15 @@ func (k *keeper) tries(t *table.Table, node string, c table.Command) bool {
 		k.cfg.Log.Warn("a node cannot be admitted", "node", node, "why", why)
 	}
 	delete(k.candidates, node)
-	return false
 }
 
 // resumable returns the command that puts a process in the place of an earlier one of
 // its node. That it asks shows that the earlier one acts no more: it wrote down what
 // it held after its last answer. Like any other, it must follow the log.
 func (k *keeper) resumable(t *table.Table) (table.Command, bool) {
+	if t.Durable != table.Undurable { // what a process has is on its disk
+		return table.Command{}, false
+	}
 	for _, n := range k.asking() {
 		c := k.candidates[n]
 		if m, is := t.Member(n); is && c.resume == m.Incarnation && k.follows(c, t) {
@@ -76,6 +84,10 @@ func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 	for _, n := range k.asking() {
 		c := k.candidates[n]
 		if _, is := t.Member(n); !is && k.follows(c, t) {
+			if why := turnsAway(t, c.disk); why != "" {
+				k.turnAway(n, why)
+				continue
+			}
 			a := table.Command{Admit: &table.Admit{Member: c.member, Cold: k.coldStart(t)}}
 			if k.tries(t, n, a) {
 				return a, true
@@ -90,6 +102,9 @@ func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 // those that have not shown up yet, with their state or without, the leader waits
 // longer than for a lease. For those that are mute: see mutes.
 func (k *keeper) expired() []table.Holder {
+	if k.synced.Durable != table.Undurable {
+		return k.overTogether()
+	}
 	asking, over := k.asking(), k.grants.Expired(k.now)
 	k.mutes.forget(over)
 	all := slices.Clone(over)
@@ -106,7 +121,9 @@ func (k *keeper) expired() []table.Holder {
 
 // coldStart reports whether a process that comes now is to be marked as returned: others are
 // waited for, and all nodes can read the mark.
-func (k *keeper) coldStart(t *table.Table) bool { return t.Uses(3) && k.roll.waits(k.now) }
+func (k *keeper) coldStart(t *table.Table) bool {
+	return t.Uses(3) && t.Durable == table.Undurable && k.roll.waits(k.now)
+}
 
 // termOf returns the term that a removal names, where all nodes can read it.
 func (k *keeper) termOf(t *table.Table) uint64 {

@@ -179,13 +179,14 @@ func (g *Group) prove() *peerv1.ProveResponse {
 }
 
 // Propose implements the service. Other nodes propose what concerns themselves
-// alone, the splits of objects, and policies; admissions and removals are the leader's own.
+// alone, the splits of objects, policies, and what operators give up; admissions and removals
+// are the leader's own.
 func (l *leases) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
 	c, err := table.Decode(req.Command)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if c.Flip == nil && (c.Raise == nil || c.Raise.To != 0) && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.EndGrace == nil && c.Policies == nil && !c.OfSplits() {
+	if c.Flip == nil && (c.Raise == nil || c.Raise.To != 0) && c.Sync == nil && c.Unsync == nil && c.Drain == nil && c.EndGrace == nil && c.Policies == nil && c.Forgo == nil && !c.OfSplits() {
 		return nil, status.Errorf(codes.InvalidArgument, "only the leader proposes a command of the kind %q", c.Kind())
 	}
 	// gofail: var epochProposeReceived struct{}

@@ -101,23 +101,15 @@ func (s *state) names(i int) bool {
 func (s *state) keeps(is int, old *state, was int) bool {
 	//guard:keep-of-cold false
 	return s.names(is) &&
-		gone(s.table, &s.table.Rows[is]) <= old.table.Epoch //guard:keep-before-loss
+		s.table.Rows[is].Gone <= old.table.Epoch //guard:keep-before-loss
 }
 
 // carries reports whether what the process had of a row counts in one that it holds now.
 func (s *state) carries(is int, old *state, was int) bool {
 	if old.rows[was].keeps {
 		return s.table.Rows[is].Owner == s.self && //guard:kept-is-anothers
-			gone(s.table, &s.table.Rows[is]) <= old.table.Epoch //guard:kept-before-loss
+			s.table.Rows[is].Gone <= old.table.Epoch //guard:kept-before-loss
 	}
 	return old.self == s.self &&
 		!s.spoilt(is, old, was) //guard:discard-declared-loss
-}
-
-// gone returns the epoch of the last loss of all of a row. Where no disk counts, every loss is one.
-func gone(t *table.Table, r *table.Row) uint64 {
-	if t.Durable == table.Undurable {
-		return r.Lost
-	}
-	return r.Gone
 }

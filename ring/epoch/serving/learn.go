@@ -86,7 +86,7 @@ func (s *state) unload(epoch uint64, now int64) []Range {
 		w.lostAt, w.learnedAt = now, now
 		w.keeps = !w.holds && s.names(i)
 		if (w.mine || w.keeps) && //guard:loaded-others
-			gone(s.table, r) <= epoch { //guard:loaded-lost
+			r.Gone <= epoch { //guard:loaded-lost
 			counts = true
 			continue
 		}
@@ -136,7 +136,7 @@ func (s *state) learned(is int, old *state, was int, now int64) int64 {
 // another row that was joined to it.
 func (s *state) spoilt(is int, old *state, was int) bool {
 	r := &s.table.Rows[is]
-	if r.Owner != s.self || gone(s.table, r) <= old.table.Epoch {
+	if r.Owner != s.self || r.Gone <= old.table.Epoch {
 		return false
 	}
 	m, _ := s.table.Member(s.self.Node)

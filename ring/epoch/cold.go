@@ -1,0 +1,339 @@
+package epoch
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
+)
+
+// cold is a leader's judgement of the rows that wait for disks: from which disk each goes on,
+// and when. It reads no clock and sends nothing. What it has heard and for how long it has
+// waited, it knows of one term: the next leader hears everything anew, and counts anew.
+//
+// A disk is heard when a member that holds a lease says in its renewal that a process that the
+// row names has had it. That is enough to go on from it. What it waits for is the other disk,
+// which may have more of what no disk had to have:
+//
+//	heard, of the disks that are named       then
+//	all                                      at once
+//	one of two, that was stopped in order    after 5 s: it has all
+//	one of two                               after Config.ResumeWait
+//	none, where nothing is under always      after Config.RecoverWait the row is given up
+//	none                                     nothing: an operator says that it is given up
+type cold struct {
+	resumeWait, recoverWait int64
+
+	of       *table.Table // that groups are of
+	groups   []table.ColdRows
+	since    map[pair]int64 // when this leader learned that these rows wait; of groups alone
+	heard    map[table.Holder]*peerv1.DiskReport
+	judgedAt int64
+	toldAt   map[table.Holder]int64 // when it was told last that this process's disk is waited for
+	tellAt   int64                  // when to look next whether to
+}
+
+// pair is the processes that a cold row names.
+type pair struct{ was, stood table.Holder }
+
+// Bounds of a judgement.
+const (
+	stoppedWait  = 5 * time.Second       // for the other disk, which may have been stopped in order as well
+	judgeEvery   = 50 * time.Millisecond // thousands of pairs of processes may be waited for
+	maxRecovered = 8192                  // rows of one command: half a megabyte
+	tellEvery    = time.Minute
+	maxReported  = 1024 // incarnations, and streams, of a disk's report: the last ones
+)
+
+func newCold(resumeWait, recoverWait time.Duration) cold {
+	return cold{resumeWait: int64(resumeWait), recoverWait: int64(recoverWait), judgedAt: math.MinInt64,
+		since: map[pair]int64{}, heard: map[table.Holder]*peerv1.DiskReport{}, toldAt: map[table.Holder]int64{}}
+}
+
+// hear is told what the disk of a member says, which has just been granted a lease.
+func (c *cold) hear(h table.Holder, r *peerv1.DiskReport) {
+	if r == nil {
+		delete(c.heard, h)
+		return
+	}
+	c.heard[h] = bounded(r)
+}
+
+// bounded returns a report without the oldest of what it says, if it says too much.
+func bounded(r *peerv1.DiskReport) *peerv1.DiskReport {
+	if max(len(r.Incarnations), len(r.Stopped), len(r.Streams)) <= maxReported {
+		return r
+	}
+	return &peerv1.DiskReport{Durability: r.Durability, Whole: r.Whole, Epoch: r.Epoch,
+		Incarnations: r.Incarnations[max(0, len(r.Incarnations)-maxReported):],
+		Stopped:      r.Stopped[max(0, len(r.Stopped)-maxReported):],
+		Streams:      r.Streams[max(0, len(r.Streams)-maxReported):],
+	}
+}
+
+// learned is told of each table.
+func (c *cold) learned(t *table.Table, now int64) {
+	if t == c.of {
+		return
+	}
+	c.of, c.groups = t, t.ColdRows()
+	since := map[pair]int64{}
+	for i := range c.groups {
+		n := pair{c.groups[i].Was, c.groups[i].Stood}
+		at, ok := c.since[n]
+		if !ok {
+			at = now
+		}
+		since[n] = at
+	}
+	c.since, c.judgedAt = since, math.MinInt64
+	for h := range c.heard {
+		if !t.Holds(h) {
+			delete(c.heard, h)
+		}
+	}
+	for h := range c.toldAt {
+		if !slices.ContainsFunc(c.groups, func(g table.ColdRows) bool { return g.Names(h) }) {
+			delete(c.toldAt, h)
+		}
+	}
+}
+
+// found is a disk that counts for a row, and was heard.
+type found struct {
+	of      table.Holder // by whom it counts
+	to      table.Holder // the process that runs on it
+	stopped bool         // by that process, in order
+	current bool         // all is discarded on it of before the row was lost as a whole
+	report  *peerv1.DiskReport
+}
+
+// find returns the disk that one of a row's processes has had, if it was heard.
+func (c *cold) find(of table.Holder, gone uint64, alive func(table.Holder) bool) (found, bool) {
+	m, is := c.of.Member(of.Node)
+	r := c.heard[m.Holder()]
+	if of.None() || !is || r == nil ||
+		!alive(m.Holder()) || //guard:heard-lives
+		!slices.Contains(r.Incarnations, of.Incarnation) { //guard:disk-of-incarnation
+		return found{}, false
+	}
+	return found{of: of, to: m.Holder(), report: r, current: r.Epoch >= gone,
+		stopped: slices.Contains(r.Stopped, of.Incarnation), //guard:stopped-by-itself slices.Contains(r.Stopped, of.Incarnation) -> len(r.Stopped) > 0
+	}, true
+}
+
+// verdict is what is to be done about rows.
+type verdict struct {
+	disk   *found // they go on from it; nil = from none
+	giveUp bool
+	at     int64 // when there will be another verdict, if nothing is heard meanwhile; MaxInt64 = never
+}
+
+// judge returns what is to be done about rows that wait for the same disks.
+func (c *cold) judge(g *table.ColdRows, now int64, alive func(table.Holder) bool) verdict {
+	owner, hasOwner := c.find(g.Was, g.Gone, alive)
+	standby, hasStandby := c.find(g.Stood, g.Gone, alive)
+	since := c.since[pair{g.Was, g.Stood}]
+	best, wait := &owner, c.resumeWait
+	switch {
+	case !hasOwner && !hasStandby:
+		//guard:forgo-by-operator false
+		if c.of.Durable >= table.Always {
+			return verdict{at: math.MaxInt64}
+		}
+		return verdict{giveUp: now-since >= c.recoverWait, at: since + c.recoverWait}
+	case hasOwner && hasStandby:
+		best, wait = further(&owner, &standby), 0
+	case hasStandby:
+		best = &standby
+		fallthrough
+	default:
+		if g.Stood.None() {
+			wait = 0
+		} else if best.stopped {
+			wait = min(wait, int64(stoppedWait))
+		}
+	}
+	//guard:wait-for-the-other false
+	if now-since < wait {
+		return verdict{at: since + wait}
+	}
+	return verdict{disk: best, at: now}
+}
+
+// further returns the one of two disks from which a row goes on. Neither lacks anything that the
+// cluster has promised.
+func further(owner, standby *found) *found {
+	switch {
+	case owner.current != standby.current:
+		if owner.current {
+			return owner
+		}
+		return standby
+	case owner.stopped || standby.stopped:
+		if owner.stopped {
+			return owner
+		}
+		return standby
+	}
+	sent, ok := stream(owner, standby.of, true)
+	taken, both := stream(standby, owner.of, false)
+	//guard:further-disk false
+	if ok && both && sent.Session == taken.Session && taken.Number > sent.Number {
+		return standby
+	}
+	return owner
+}
+
+// stream returns what a disk says of the stream to another process, or from it.
+func stream(d *found, other table.Holder, out bool) (*peerv1.DiskStream, bool) {
+	for _, s := range slices.Backward(d.report.Streams) {
+		if s.Out == out && s.Node == other.Node && s.Incarnation == other.Incarnation {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+// next returns the next command about rows that wait.
+func (c *cold) next(now int64, alive func(table.Holder) bool) (table.Command, bool) {
+	if len(c.groups) == 0 || c.judgedAt != math.MinInt64 && now-c.judgedAt < int64(judgeEvery) {
+		return table.Command{}, false
+	}
+	c.judgedAt = now
+	var r *table.Recover
+	var up []table.Holder
+	for i := range c.groups {
+		g := &c.groups[i]
+		switch v := c.judge(g, now, alive); {
+		case v.giveUp:
+			up = append(up, g.Was)
+			if !g.Stood.None() {
+				up = append(up, g.Stood)
+			}
+		case v.disk != nil:
+			//guard:whole-of-stopped true
+			whole := v.disk.current && (v.disk.stopped || c.of.Durable == table.Entire)
+			if r == nil {
+				r = &table.Recover{To: v.disk.to, Of: v.disk.of, Whole: whole}
+			}
+			if r.To == v.disk.to && r.Of == v.disk.of && r.Whole == whole && len(r.Rows) < maxRecovered {
+				r.Rows = append(r.Rows, g.Rows[:min(len(g.Rows), maxRecovered-len(r.Rows))]...)
+			}
+		}
+	}
+	if r != nil {
+		c.judgedAt = math.MinInt64 // there may be more
+		return table.Command{Recover: r}, true
+	}
+	if len(up) > 0 {
+		slices.SortFunc(up, func(a, b table.Holder) int { return compare(a.Node, b.Node) })
+		why := fmt.Sprintf("no disk of theirs was heard of for %s", time.Duration(c.recoverWait))
+		return table.Command{Forgo: &table.Forgo{Holders: slices.Compact(up), Reason: why}}, true
+	}
+	return table.Command{}, false
+}
+
+// settles reports whether rows have begun to wait a moment ago: those who have died together come
+// back together, and the ring is not changed twice.
+func (c *cold) settles(now int64) bool {
+	for _, at := range c.since {
+		if now-at < c.resumeWait {
+			return true
+		}
+	}
+	return false
+}
+
+// promise returns what the disks of all members promise together, where each of them is whole;
+// nothing otherwise.
+func (c *cold) promise(t *table.Table, alive func(table.Holder) bool) table.Durability {
+	least, most := table.Entire, table.Undurable
+	for _, m := range t.Members {
+		r := c.heard[m.Holder()]
+		//guard:durable-by-all
+		if r == nil || !alive(m.Holder()) || !r.Whole || r.Durability == uint32(table.Undurable) || r.Durability > uint32(table.Entire) {
+			return table.Undurable
+		}
+		least, most = min(least, table.Durability(r.Durability)), max(most, table.Durability(r.Durability))
+	}
+	switch {
+	case len(t.Members) == 0:
+		return table.Undurable
+	case least == table.Entire:
+		return table.Entire
+	}
+	return min(most, table.Always)
+}
+
+// turnsAway says why a candidate with such a disk is not admitted; "" if it may be.
+func turnsAway(t *table.Table, r *peerv1.DiskReport) string {
+	switch {
+	case t.Durable == table.Undurable:
+		return ""
+	//guard:admit-durable
+	case r == nil || r.Durability == uint32(table.Undurable):
+		return "the cluster keeps its state on disk, and this node keeps none: give it a data directory, and the durability that the others have"
+	//guard:admit-entire
+	case t.Durable == table.Entire && r.Durability < uint32(table.Entire):
+		return "in the cluster every answer waits for disks, and in this node some do not: give it the durability that the others have"
+	}
+	return ""
+}
+
+// wait is a process whose disk is waited for.
+type wait struct {
+	of      table.Holder
+	rows    int
+	until   int64 // when its rows go on without it, if nothing else is heard; MaxInt64 = never
+	emptied bool  // its node is there, on another disk
+}
+
+// tell returns the processes whose disks are waited for, by node: those of which nothing was told
+// for a minute.
+func (c *cold) tell(now int64, alive func(table.Holder) bool) []wait {
+	by := map[table.Holder]*wait{}
+	for i := range c.groups {
+		g := &c.groups[i]
+		v := c.judge(g, now, alive)
+		if v.disk != nil || v.giveUp {
+			continue
+		}
+		for _, h := range [...]table.Holder{g.Was, g.Stood} {
+			if _, heard := c.find(h, g.Gone, alive); heard || h.None() {
+				continue
+			}
+			w := by[h]
+			if w == nil {
+				w = &wait{of: h, emptied: c.emptied(h, alive)}
+				by[h] = w
+			}
+			w.rows += len(g.Rows)
+			w.until = max(w.until, v.at)
+		}
+	}
+	var out []wait
+	for h, w := range by {
+		at, told := c.toldAt[h]
+		if told && now-at < int64(tellEvery) {
+			continue
+		}
+		c.toldAt[h] = now
+		out = append(out, *w)
+	}
+	slices.SortFunc(out, func(a, b wait) int { return compare(a.of.Node, b.of.Node) })
+	return out
+}
+
+// emptied reports whether the node of a process is there, and says that it has another disk.
+func (c *cold) emptied(h table.Holder, alive func(table.Holder) bool) bool {
+	m, is := c.of.Member(h.Node)
+	if !is || !alive(m.Holder()) {
+		return false
+	}
+	r := c.heard[m.Holder()]
+	return r != nil && len(r.Incarnations) > 0 && !slices.Contains(r.Incarnations, h.Incarnation)
+}

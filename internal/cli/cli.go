@@ -118,7 +118,7 @@ them in --addr or KEYSTEAD_ADDR, and ask the first one that answers.`,
 	root.PersistentFlags().String("config", "", "YAML `FILE` with settings")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newDev(std), newServer(std), newLimit(std), newAdmit(std), newSettle(std), newAdmission(std), newCounter(std), newLock(std), newSemaphore(std), newOnce(std), newElection(std), newGroup(std), newBarrier(std), newPhaser(std), newLatch(std), newRegister(std), newID(std), newReplay(std), newBench(std), newOwner(std), newKey(std), newObjects(std))
-	root.AddCommand(newStatus(std), newMembers(std), newRing(std), newHot(std), newDrain(std), newUndrain(std), newEnvoy(std), newRLS(std), newPolicy(std), newDisk(std), newBackup(std), newRestore(std))
+	root.AddCommand(newStatus(std), newMembers(std), newRing(std), newHot(std), newDrain(std), newUndrain(std), newRecover(std), newEnvoy(std), newRLS(std), newPolicy(std), newDisk(std), newBackup(std), newRestore(std))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return loadSettings(std, root, cmd) }
 	return root
 }

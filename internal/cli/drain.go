@@ -97,8 +97,7 @@ func (f *drainFlags) drainFlags(cmd *cobra.Command) {
 
 // order gives an order within --timeout, and within drainCall. It does not retry what a
 // node has answered: the node has tried for a while itself.
-func (f *drainFlags) order(ctx context.Context, order func(context.Context, adminpb.AdminServiceClient) error) error {
-	r := f.remote
+func (r remote) order(ctx context.Context, order func(context.Context, adminpb.AdminServiceClient) error) error {
 	r.timeout = min(r.timeout, drainCall)
 	var refused error
 	err := r.askAdmin(ctx, func(ctx context.Context, c adminpb.AdminServiceClient) error {

@@ -79,7 +79,9 @@ has exactly so many active members.
 
 With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "warnings": likewise, "epoch": "…", "leader", "voters": […], "rows",
-"rows_to_move", "rows_unowned", "rows_unprotected", "rows_in_grace",
+"rows_to_move", "rows_unowned", "rows_cold": of these, rows that wait for a disk,
+"awaited": for which ones, [{"node", "incarnation": "…", "rows", "rows_alone": that wait for
+no other, "waiting": seconds}], "rows_unprotected", "rows_in_grace",
 "recovering": seconds until the node grants locks of all its rows, "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "level": of the formats that
@@ -228,6 +230,7 @@ type overview struct {
 	Rows            uint32           `json:"rows"`
 	RowsToMove      uint32           `json:"rows_to_move"`
 	RowsUnowned     uint32           `json:"rows_unowned"`
+	RowsCold        uint32           `json:"rows_cold"` // that wait for a disk
 	RowsUnprotected uint32           `json:"rows_unprotected"`
 	RowsInGrace     uint32           `json:"rows_in_grace"`
 	Recovering      seconds          `json:"recovering"` // until the last grace of the node's rows is over
@@ -247,6 +250,7 @@ type overview struct {
 	RaftAddr        string           `json:"raft_addr"`
 	GossipAddr      string           `json:"gossip_addr"`
 	Policies        uint64           `json:"policy_version"` // that the node goes by
+	Awaited         []awaitedDisk    `json:"awaited"`        // disks that rows wait for
 	Copies          []copyJSON       `json:"copies"`         // that the node makes
 	Members         []memberJSON     `json:"members"`
 
@@ -264,7 +268,7 @@ func (o *overview) alone() bool { return o.Cluster == "" }
 func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberStatus, want int) *overview {
 	o := &overview{
 		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
-		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Recovering: seconds(st.RecoveringNs), Changing: st.Changing, Serving: st.Serving,
+		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsCold: st.RowsCold, Awaited: awaitedJSON(st.Awaited), RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Recovering: seconds(st.RecoveringNs), Changing: st.Changing, Serving: st.Serving,
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, Level: st.Level, LevelKnown: st.LevelKnown, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
@@ -384,6 +388,9 @@ func (o *overview) rows() string {
 	text := fmt.Sprintf("%d, %d to move, %d without owner", o.Rows, o.RowsToMove, o.RowsUnowned)
 	if o.RowsUnowned == 0 && o.RowsToMove == 0 {
 		text = fmt.Sprintf("%d, all where the ring wants them", o.Rows)
+	}
+	if o.RowsCold > 0 {
+		text += fmt.Sprintf(" (%d wait for a disk)", o.RowsCold)
 	}
 	if o.RowsUnprotected > 0 {
 		text += fmt.Sprintf(", %d without their copy", o.RowsUnprotected)

@@ -104,6 +104,15 @@ func TestHealth(t *testing.T) {
 		{name: "waiting", nodes: 1, change: func(st answer, m members) {
 			st.Waiting, st.Leader, st.Voters, st.Rows, st.Serving, m[0].Member = "waiting for founders n02, n03", "", nil, 0, false, nil
 		}, says: `n01 is no member of the cluster "prod" yet: waiting for founders n02, n03;`},
+		{name: "cold", nodes: 3, change: func(st answer, m members) {
+			st.RowsUnowned, st.RowsCold, m[2].Gossip = 200, 200, clusterpb.Gossip_GOSSIP_FAILED
+			m[2].Member = nil
+			st.Awaited = []*clusterpb.AwaitedDisk{{Node: "n03", Incarnation: 7, Rows: 150, RowsAlone: 100, WaitingNs: 61e9}, {Node: "n02", Incarnation: 9, Rows: 50, RowsAlone: 50}}
+		}, says: "150 of 768 rows wait for the disk of n03 (its process 7), which this node has known for 1m1s; 50 of them would do with another one;" +
+			"50 of 768 rows wait for the disk of n02 (its process 9), which this node has known for 0s;one more death stops the cluster: of 3 voters, n03 is gone;"},
+		{name: "cold, and more without an owner", nodes: 3, change: func(st answer, _ members) {
+			st.RowsUnowned, st.RowsCold = 210, 200
+		}, says: "10 of 768 rows have no owner;200 of 768 rows wait for a disk;"},
 		{name: "in grace", nodes: 3, change: func(st answer, _ members) { st.RowsInGrace = 244 },
 			warns: "the state of 244 of 768 rows was lost, and no locks of them are granted yet;", alarms: true},
 		{name: "warned by the node", nodes: 3, change: func(st answer, _ members) {

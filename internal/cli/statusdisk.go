@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
@@ -42,4 +43,21 @@ func (d *statusDisk) String() string {
 		text += ": it takes nothing"
 	}
 	return text
+}
+
+// awaitedDisk is a disk that rows wait for.
+type awaitedDisk struct {
+	Node        string  `json:"node"`
+	Incarnation string  `json:"incarnation"`
+	Rows        uint32  `json:"rows"`
+	RowsAlone   uint32  `json:"rows_alone"` // that wait for no other
+	Waiting     seconds `json:"waiting"`
+}
+
+func awaitedJSON(all []*clusterpb.AwaitedDisk) []awaitedDisk {
+	out := []awaitedDisk{}
+	for _, d := range all {
+		out = append(out, awaitedDisk{d.Node, strconv.FormatUint(d.Incarnation, 10), d.Rows, d.RowsAlone, seconds(d.WaitingNs)})
+	}
+	return out
 }

@@ -63,6 +63,21 @@ func ErrTooFewLeft(node string, left, voters int) error {
 		Hint:    "bring the nodes that are drained back first, or start others and wait until they vote; --force drains it all the same"}
 }
 
+// errAwaited returns the error of a drain of a node that other rows are to go on from.
+func errAwaited(node string) error {
+	return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
+		Message: fmt.Sprintf("rows wait for the disk of %s: it is given them first; nothing happened", node),
+		Hint:    "try again when `keystead status` does not say so any more"}
+}
+
+// errRecovered returns the error of a drain of a node that has rows from its disk, and is on no
+// ring yet.
+func errRecovered(node string) error {
+	return &failure.Error{Reason: failure.Unavailable, RetryAfter: time.Second,
+		Message: fmt.Sprintf("%s has just been given rows from its disk, and is not on the ring yet; nothing happened", node),
+		Hint:    "try again in some seconds"}
+}
+
 // Group is what a Drainer needs of the cluster.
 type Group interface {
 	// Self is this process.
@@ -196,6 +211,12 @@ func judge(t *table.Table, voters []string, o Order) (s State, done bool, err er
 			return s, false, nil
 		}
 		return s, false, ErrLastNode(o.Node)
+	}
+	switch {
+	case !o.Stop && len(t.Awaited(o.Node)) > 0:
+		return s, false, errAwaited(o.Node)
+	case t.Recovered(s.Member):
+		return s, false, errRecovered(o.Node)
 	}
 	left := 0
 	for _, v := range voters {

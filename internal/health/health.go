@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
@@ -123,16 +124,17 @@ func (a *assessment) rows() {
 	switch {
 	case st.Rows == 0:
 		a.problem("it is made when the first nodes have joined", "there is no ring yet: nobody owns anything")
-	case st.RowsUnowned > 0:
+	case st.RowsUnowned > st.RowsCold:
 		a.problem("the leader gives them to members that can act; calls for their keys are refused until then",
-			"%d of %d rows have no owner", st.RowsUnowned, st.Rows)
+			"%d of %d rows have no owner", st.RowsUnowned-st.RowsCold, st.Rows)
 	}
+	a.cold()
 	switch {
 	case st.Changing && st.RowsToMove == 0:
 		a.problem("wait: it is about to end", "the ring changes: all rows have moved")
 	case st.Changing:
 		a.problem("wait, or see `keystead ring --watch`", "the ring changes: %d of %d rows left to move", st.RowsToMove, st.Rows)
-	case st.RowsToMove > st.RowsUnowned:
+	case st.RowsToMove > st.RowsUnowned-st.RowsCold:
 		a.problem("wait for the leader to move them", "%d of %d rows are not where the ring wants them", st.RowsToMove, st.Rows)
 	case st.RowsUnprotected > 0:
 		a.warn("wait: it is being copied", "%d of %d rows have no copy yet where the ring wants it: the death of their owner would lose them", st.RowsUnprotected, st.Rows)
@@ -141,6 +143,42 @@ func (a *assessment) rows() {
 		a.alarm("wait for the end of the grace period (--max-lock-ttl); holders keep the locks that they renew",
 			"the state of %d of %d rows was lost, and no locks of them are granted yet", st.RowsInGrace, st.Rows)
 	}
+}
+
+// shownDisks bounds the disks of which a report speaks.
+const shownDisks = 8
+
+// cold says which disks rows wait for.
+func (a *assessment) cold() {
+	st := a.st
+	if st.RowsCold == 0 {
+		return
+	}
+	if len(st.Awaited) == 0 {
+		a.problem("start the nodes that have died with their --data-dir", "%d of %d rows wait for a disk", st.RowsCold, st.Rows)
+	}
+	for i, d := range st.Awaited {
+		if i == shownDisks {
+			a.problem("`keystead status --json` has all", "rows wait for %d other disks", len(st.Awaited)-i)
+			return
+		}
+		what := fmt.Sprintf("%d of %d rows wait for the disk of %s (its process %d), which this node has known for %s", d.Rows, st.Rows, d.Node, d.Incarnation, time.Duration(d.WaitingNs).Round(time.Second))
+		if d.RowsAlone < d.Rows {
+			what += fmt.Sprintf("; %d of them would do with another one", d.Rows-d.RowsAlone)
+		}
+		hint := fmt.Sprintf("start %s with its --data-dir; if its disk is gone for good, see `keystead recover --without %s@%d`", d.Node, d.Node, d.Incarnation)
+		if a.runs(d.Node) {
+			hint = fmt.Sprintf("%s runs, and they go on there within a minute if it has that disk; if that is gone for good, see `keystead recover --without %s@%d`", d.Node, d.Node, d.Incarnation)
+		}
+		a.problem(hint, "%s", what)
+	}
+}
+
+// runs reports whether a node is a member that gossip does not miss.
+func (a *assessment) runs(node string) bool {
+	return slices.ContainsFunc(a.members, func(m *clusterpb.MemberStatus) bool {
+		return m.Id == node && m.Member.GetPhase() != 0 && gossips[m.Gossip] == ""
+	})
 }
 
 // gossips are the words for what gossip says of a node that does not answer.

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/keystead/keystead/internal/forgo"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/ring/epoch"
 )
@@ -45,6 +46,7 @@ func (n *Node) apiConfig(reg *prometheus.Registry) rpc.Config {
 	}
 	if n.cluster != nil {
 		conf.Cluster, conf.Dial, conf.Copies = n.cluster, n.cfg.Wires.Dial, n.cluster.state.source
+		conf.Forgo = (&forgo.Giver{Group: n.cluster.group, NewID: n.cluster.newID}).Give
 	}
 	return conf
 }

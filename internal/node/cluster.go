@@ -98,6 +98,7 @@ type cluster struct {
 	window          int64  // of request ids, as was agreed; 0 = not yet. Of learn
 	standaloneEpoch uint64 // epoch up to which the node has served alone; 0 = it has not
 	inForce         policy.InForce
+	awaited         awaited      // by rows
 	lost            atomic.Int64 // rows whose state was lost when they came to this node
 
 	complete atomic.Bool // all fields above are set: see answer
@@ -398,6 +399,7 @@ func (c *cluster) State() rpc.ClusterState {
 	s.Recovery = graceLeft(own, t, c.cfg.Clock.Now())
 	s.Voters, s.Nonvoters = c.group.Servers()
 	s.Gossip = c.gossipers()
+	s.Awaited = c.awaited.list(time.Now())
 	for _, y := range c.state.source.Progress().Copies {
 		s.Copies = append(s.Copies, &clusterpb.Copy{
 			To: y.To, Rows: uint32(y.Rows), Objects: uint64(y.Objects), ObjectsExpected: uint64(y.Expected), Bytes: uint64(y.Bytes),

@@ -97,6 +97,9 @@ func checkSettled(t *table.Table, self table.Holder) error {
 	if m, _ := t.Member(self.Node); m.Phase == table.Joining {
 		return errors.New("not ready: the node has not been given its keys yet")
 	}
+	if n := t.Cold(); n > 0 {
+		return fmt.Errorf("not ready: %d of %d rows wait for disks", n, len(t.Rows))
+	}
 	if n := t.Unprotected(); n > 0 {
 		return fmt.Errorf("not ready: %d of %d rows have no copy yet", n, len(t.Rows))
 	}

@@ -96,13 +96,21 @@ func (c *cluster) follow() {
 				c.log.Warn("telling gossip of this process", "error", err)
 			}
 		}
-		rows := 0
+		c.awaited.learn(t, time.Now())
+		rows, partly := 0, 0
 		for _, r := range t.Rows {
-			if r.Owner == c.group.Self() && r.Lost > after && after != 0 {
+			switch {
+			case r.Owner != c.group.Self() || r.Lost <= after || after == 0:
+			case r.Gone > after:
 				rows++
+			default:
+				partly++
 			}
 		}
-		if c.lost.Add(int64(rows)); rows > 0 {
+		if c.lost.Add(int64(rows + partly)); partly > 0 {
+			c.log.Warn("rows go on from a disk that may lack the last moments before its process died", "rows", partly, "epoch", t.Epoch)
+		}
+		if rows > 0 {
 			c.log.Warn("rows came to this node without their state: counts, limits and locks of their keys begin anew", "rows", rows, "epoch", t.Epoch)
 		}
 		after = t.Epoch

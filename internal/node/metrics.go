@@ -27,7 +27,7 @@ func showLibraries(reg prometheus.Registerer) error {
 type clusterCollector struct {
 	c                                                                *cluster
 	lease, members, rows, owned, moving, lost, leader, ready, voters *prometheus.Desc
-	standby, unprotected, grace                                      *prometheus.Desc
+	standby, unprotected, grace, cold                                *prometheus.Desc
 }
 
 func newClusterCollector(c *cluster) *clusterCollector {
@@ -41,6 +41,7 @@ func newClusterCollector(c *cluster) *clusterCollector {
 		standby:     desc("rows_standby", "Rows that this node stands by for."),
 		unprotected: desc("cluster_rows_unprotected", "Rows without the standby that the ring has for them."),
 		grace:       desc("cluster_rows_in_grace", "Rows whose state was lost and that grant no locks yet."),
+		cold:        desc("cluster_rows_cold", "Rows that nobody owns because they wait for the disk of a process that is dead."),
 		moving:      desc("cluster_rows_to_move", "Rows that do not stand where the ring wants them."),
 		lost:        desc("rows_lost_total", "Rows that came to this node without their state."),
 		leader:      desc("raft_leading", "1 if the node leads in raft."),
@@ -65,6 +66,7 @@ func (m *clusterCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.standby, float64(standby))
 	gauge(m.unprotected, float64(t.Unprotected()))
 	gauge(m.grace, float64(t.InGrace()))
+	gauge(m.cold, float64(t.Cold()))
 	gauge(m.moving, float64(len(t.Moves())))
 	gauge(m.voters, float64(len(voters)))
 	gauge(m.leader, one(m.c.group.Leader() == m.c.cfg.ID))

@@ -11,6 +11,7 @@ import (
 	"github.com/keystead/keystead/hotkey/home"
 	"github.com/keystead/keystead/internal/drain"
 	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/forgo"
 	"github.com/keystead/keystead/owner"
 	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
@@ -111,4 +112,27 @@ func (a *admin) drain(ctx context.Context, o drain.Order) (*adminpb.DrainState, 
 		Node: s.Member.Node, Incarnation: s.Member.Incarnation, Phase: phases[s.Member.Phase],
 		RowsOwned: uint32(s.Owned), RowsStandby: uint32(s.Standby), Already: s.Already, Epoch: s.Epoch,
 	}, nil
+}
+
+// maxForgone bounds the processes that a ForgoDisk may name.
+const maxForgone = 64
+
+// ForgoDisk implements the AdminService.
+func (a *admin) ForgoDisk(ctx context.Context, req *adminpb.ForgoDiskRequest) (*adminpb.ForgoDiskResponse, error) {
+	switch {
+	case req.Node == "":
+		return nil, a.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "node", Message: "is missing"})
+	case len(req.Incarnations) > maxForgone:
+		return nil, a.s.refuse(&failure.Error{Reason: failure.Invalid, Field: "incarnations", Message: fmt.Sprintf("are %d; at most %d are allowed", len(req.Incarnations), maxForgone)})
+	case a.s.cfg.Forgo == nil:
+		return nil, a.s.refuse(forgo.ErrNothingWaits(req.Node))
+	}
+	s, err := a.s.cfg.Forgo(ctx, forgo.Order{Node: req.Node, Incarnations: req.Incarnations, DryRun: req.DryRun, Reason: "by hand"})
+	switch {
+	case err != nil && ctx.Err() != nil && !errors.As(err, new(*failure.Error)):
+		return nil, a.s.refuse(gaveUp(ctx))
+	case err != nil:
+		return nil, a.s.refuse(err)
+	}
+	return &adminpb.ForgoDiskResponse{Incarnations: s.Incarnations, Rows: uint32(s.Rows), RowsWaiting: uint32(s.Other), RowsLost: uint32(s.Lost), Epoch: s.Epoch}, nil
 }

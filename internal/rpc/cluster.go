@@ -44,7 +44,14 @@ type ClusterState struct {
 	Copies    []*clusterpb.Copy // that this node makes
 	ClusterID string            // of which the node is part, whether it has heard of it or not; "" = it runs alone
 	Recovery  time.Duration     // until the last grace of its rows is over; 0 = none is in grace
+	Awaited   []Awaited         // processes whose disks rows wait for
 	Waiting   string            // why it is no member of its cluster yet; "" = it is one
+}
+
+// Awaited is a process whose disk rows wait for.
+type Awaited struct {
+	Holder table.Holder
+	For    time.Duration // since this node has known of it
 }
 
 // Warning is something that is wrong with this node, for people.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -168,10 +169,44 @@ func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clus
 			r.RowsUnowned++
 		}
 	}
+	r.RowsCold, r.Awaited = uint32(t.Cold()), awaitedOf(t, st.Awaited)
 	if s, ok := t.DrainState(self.Node); ok && s.Member.Holder() == self {
 		r.Phase, r.RowsOwned, r.RowsStandby = phases[s.Member.Phase], uint32(s.Owned), uint32(s.Standby)
 	}
 	return r, nil
+}
+
+// maxAwaited bounds the disks that a status tells of.
+const maxAwaited = 256
+
+// awaitedOf returns the disks that cold rows wait for, those of the most rows first.
+func awaitedOf(t *table.Table, since []Awaited) []*clusterpb.AwaitedDisk {
+	of := map[table.Holder]*clusterpb.AwaitedDisk{}
+	for _, c := range t.ColdRows() {
+		for _, h := range [...]table.Holder{c.Was, c.Stood} {
+			if h.None() {
+				continue
+			}
+			d := of[h]
+			if d == nil {
+				d = &clusterpb.AwaitedDisk{Node: h.Node, Incarnation: h.Incarnation}
+				of[h] = d
+			}
+			d.Rows += uint32(len(c.Rows))
+			if c.Stood.None() {
+				d.RowsAlone += uint32(len(c.Rows))
+			}
+		}
+	}
+	for _, s := range since {
+		if d := of[s.Holder]; d != nil {
+			d.WaitingNs = int64(s.For)
+		}
+	}
+	all := slices.SortedFunc(maps.Values(of), func(a, b *clusterpb.AwaitedDisk) int {
+		return cmp.Or(cmp.Compare(b.Rows, a.Rows), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
+	return all[:min(len(all), maxAwaited)]
 }
 
 // lone is the Cluster of a node that runs alone: a table of one, of which nothing but

@@ -22,6 +22,7 @@ import (
 	"github.com/keystead/keystead/internal/clock"
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/fallback"
+	"github.com/keystead/keystead/internal/forgo"
 	"github.com/keystead/keystead/internal/forward"
 	"github.com/keystead/keystead/internal/vtcodec"
 	"github.com/keystead/keystead/owner"
@@ -102,6 +103,8 @@ type Config struct {
 	// Ready says why the node does not take requests, nil if it does: for health
 	// checks. nil = it does while the server runs.
 	Ready func() error
+	// Forgo gives up disks that rows wait for. nil = nothing waits for any.
+	Forgo func(context.Context, forgo.Order) (forgo.State, error)
 	// Splits does what is decided about splits of objects. nil = nothing is split.
 	Splits Splits
 	// Backup sends what the node has on disk, in pieces, with about how many bytes there are. nil =

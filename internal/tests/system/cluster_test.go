@@ -21,7 +21,7 @@ func TestClusterCommandsAlone(t *testing.T) {
 	with := func(args ...string) []string { return append(args, addr...) }
 
 	status := object(t, succeeds(t, with("status", "--json", "--exit-code", "--members", "1")...))
-	hasFields(t, status, "cluster", "id", "healthy", "problems", "warnings", "epoch", "leader", "voters", "rows", "rows_to_move", "rows_unowned",
+	hasFields(t, status, "cluster", "id", "healthy", "problems", "warnings", "epoch", "leader", "voters", "rows", "rows_to_move", "rows_unowned", "rows_cold", "awaited",
 		"rows_unprotected", "rows_in_grace", "recovering", "phase", "rows_owned", "rows_standby", "changing", "serving", "incarnation", "lease_left", "uptime", "version", "level", "level_known", "policy_version", "grpc_addr", "raft_addr", "gossip_addr", "copies", "members")
 	if status["healthy"] != true || status["id"] != "solo" || status["serving"] != true || status["epoch"] != strconv.FormatUint(n.epoch(t), 10) {
 		t.Errorf("%v", status)
@@ -33,6 +33,7 @@ func TestClusterCommandsAlone(t *testing.T) {
 		t.Errorf("%d %s", r.code, r.out)
 	}
 	refuses(t, exitError, "not healthy after 300ms: 1 active members, not 2\n  hint: start further nodes", with("status", "--wait", "300ms", "--members", "2")...)
+	refuses(t, exitError, `no row waits for the disk of "solo"`, with("recover", "--without", "solo", "--yes")...)
 	if text := succeeds(t, with("members")...); !regexp.MustCompile(`^ID .*\nsolo  active  -       -     100\.0%  `).MatchString(text) {
 		t.Error(text)
 	}
@@ -80,6 +81,10 @@ func TestClusterCommandsMisuse(t *testing.T) {
 		{exitUsage, "takes the id of a node", []string{"undrain", "n1", "n2"}},
 		{exitUsage, "leaves no time at all", []string{"drain", "n1", "--timeout", "0s"}},
 		{exitUsage, "node: is missing", []string{"drain", ""}},
+		{exitUsage, "name the node whose disk is gone", []string{"recover"}},
+		{exitUsage, "behind the @ comes the incarnation of a process", []string{"recover", "--without", "n1@x"}},
+		{exitUsage, "behind the @ comes the incarnation of a process", []string{"recover", "--without", "n1@0"}},
+		{exitError, "cannot reach a node at 127.0.0.1:1", []string{"recover", "--without", "n1", "--addr", "127.0.0.1:1"}},
 		{exitError, "cannot reach a node at 127.0.0.1:1", []string{"drain", "n1", "--wait", "--addr", "127.0.0.1:1"}},
 		{exitUsage, "--nodes and --addr exclude each other\n  hint: leave --nodes out", []string{"owner", "foo", "--nodes", "a,b", "--addr", "127.0.0.1:1"}},
 		{exitUsage, "--ring-size goes with --nodes", []string{"owner", "foo", "--ring-size", "12"}},

@@ -49,10 +49,8 @@ func (t *Table) Apply(c Command) (*Table, error) {
 		why = next.endWait()
 	case c.Policies != nil:
 		why = refused("policies are no part of the table")
-	case c.Recover != nil:
-		why = next.fromDisk(c.Recover)
-	case c.Forgo != nil:
-		why = next.forgo(c.Forgo)
+	case c.ofDisks():
+		why = next.byDisks(c)
 	default:
 		panic("table: an empty command") // Decode refuses them
 	}

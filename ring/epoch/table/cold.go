@@ -99,6 +99,17 @@ func (t *Table) loseSome(r *Row) {
 	r.Lost, r.Grace, r.Unsure = t.Epoch, t.LockTTL > 0, t.IDWindow > 0
 }
 
+// ofDisks reports whether a command is about rows that wait for disks.
+func (c *Command) ofDisks() bool { return c.Recover != nil || c.Forgo != nil }
+
+// byDisks does such a command.
+func (t *Table) byDisks(c Command) *Refused {
+	if c.Recover != nil {
+		return t.fromDisk(c.Recover)
+	}
+	return t.forgo(c.Forgo)
+}
+
 // fromDisk has rows go on from a disk.
 func (t *Table) fromDisk(c *Recover) *Refused {
 	to, ok := t.Member(c.To.Node)

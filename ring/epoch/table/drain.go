@@ -83,15 +83,15 @@ func (t *Table) drain(c *Drain) *Refused {
 		return refused("node %s stops, as all do", m.Node)
 	//guard:drain-awaited
 	case !c.Stop && len(t.Awaited(m.Node)) > 0:
-		return refused("rows wait for the disk of node %s: it is given them first, or `keystead recover --without %s` gives them up", m.Node, m.Node)
+		return refused("rows wait for the disk of node %s", m.Node)
 	default:
 		if m.Phase, m.Stopping = Leaving, c.Stop; !t.onRing(m.Node) && !t.named(c.Member) {
 			m.Phase = Drained
 		}
 		switch {
 		//guard:drain-recovered
-		case slices.ContainsFunc(members, Member.MayReceive) && t.recovered(*m):
-			return refused("node %s has rows from its disk, and is not on the ring yet: try again when it is", m.Node)
+		case slices.ContainsFunc(members, Member.MayReceive) && m.Phase == Leaving && t.Recovered(*m):
+			return refused("node %s has rows from its disk, and is not on the ring yet", m.Node)
 		case slices.ContainsFunc(members, Member.MayReceive):
 		//guard:stop-all-keep true
 		case !c.Stop || //guard:drain-of-the-last
@@ -105,10 +105,10 @@ func (t *Table) drain(c *Drain) *Refused {
 	return nil
 }
 
-// recovered reports whether a member that leaves has rows, and cannot be taken off the ring by
-// a transition, for it is not on it: it was given them by a Recover.
-func (t *Table) recovered(m Member) bool {
-	return m.Phase == Leaving && t.Transition == nil && !t.onRing(m.Node)
+// Recovered reports whether a member has rows by a Recover and is on no ring yet: no transition
+// can take it off one, and it is drained when it is there.
+func (t *Table) Recovered(m Member) bool {
+	return t.Durable != Undurable && t.Transition == nil && !t.onRing(m.Node) && t.named(m.Holder())
 }
 
 // MayReceive reports whether a member may be given rows.

@@ -27,6 +27,154 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ForgoDiskRequest names the disk.
+type ForgoDiskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Processes of the node whose disks are given up, by their incarnations; at most 64. None =
+	// all that rows wait for. Who has seen what waits should name them: what waits later is not
+	// given up.
+	Incarnations []uint64 `protobuf:"varint,2,rep,packed,name=incarnations,proto3" json:"incarnations,omitempty"`
+	// Only say what it would do.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgoDiskRequest) Reset() {
+	*x = ForgoDiskRequest{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgoDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgoDiskRequest) ProtoMessage() {}
+
+func (x *ForgoDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgoDiskRequest.ProtoReflect.Descriptor instead.
+func (*ForgoDiskRequest) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ForgoDiskRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ForgoDiskRequest) GetIncarnations() []uint64 {
+	if x != nil {
+		return x.Incarnations
+	}
+	return nil
+}
+
+func (x *ForgoDiskRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// ForgoDiskResponse says what was done, or with dry_run would be.
+type ForgoDiskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Processes that rows do not wait for any more, by their incarnations.
+	Incarnations []uint64 `protobuf:"varint,1,rep,packed,name=incarnations,proto3" json:"incarnations,omitempty"`
+	// Rows that waited for them.
+	Rows uint32 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Of these, rows that go on waiting for another disk.
+	RowsWaiting uint32 `protobuf:"varint,3,opt,name=rows_waiting,json=rowsWaiting,proto3" json:"rows_waiting,omitempty"`
+	// … and those that are lost.
+	RowsLost uint32 `protobuf:"varint,4,opt,name=rows_lost,json=rowsLost,proto3" json:"rows_lost,omitempty"`
+	// Epoch in which it took effect; with dry_run, of the table.
+	Epoch         uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgoDiskResponse) Reset() {
+	*x = ForgoDiskResponse{}
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgoDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgoDiskResponse) ProtoMessage() {}
+
+func (x *ForgoDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgoDiskResponse.ProtoReflect.Descriptor instead.
+func (*ForgoDiskResponse) Descriptor() ([]byte, []int) {
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ForgoDiskResponse) GetIncarnations() []uint64 {
+	if x != nil {
+		return x.Incarnations
+	}
+	return nil
+}
+
+func (x *ForgoDiskResponse) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ForgoDiskResponse) GetRowsWaiting() uint32 {
+	if x != nil {
+		return x.RowsWaiting
+	}
+	return 0
+}
+
+func (x *ForgoDiskResponse) GetRowsLost() uint32 {
+	if x != nil {
+		return x.RowsLost
+	}
+	return 0
+}
+
+func (x *ForgoDiskResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // BackupRequest has no fields.
 type BackupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -36,7 +184,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +196,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[0]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +209,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{0}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{2}
 }
 
 // BackupResponse is a piece of the file.
@@ -77,7 +225,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -89,7 +237,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[1]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -102,7 +250,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BackupResponse) GetData() []byte {
@@ -134,7 +282,7 @@ type ApplyPoliciesRequest struct {
 
 func (x *ApplyPoliciesRequest) Reset() {
 	*x = ApplyPoliciesRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -146,7 +294,7 @@ func (x *ApplyPoliciesRequest) String() string {
 func (*ApplyPoliciesRequest) ProtoMessage() {}
 
 func (x *ApplyPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[2]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -159,7 +307,7 @@ func (x *ApplyPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*ApplyPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ApplyPoliciesRequest) GetText() string {
@@ -201,7 +349,7 @@ type ApplyPoliciesResponse struct {
 
 func (x *ApplyPoliciesResponse) Reset() {
 	*x = ApplyPoliciesResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -213,7 +361,7 @@ func (x *ApplyPoliciesResponse) String() string {
 func (*ApplyPoliciesResponse) ProtoMessage() {}
 
 func (x *ApplyPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[3]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -226,7 +374,7 @@ func (x *ApplyPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*ApplyPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ApplyPoliciesResponse) GetVersion() uint64 {
@@ -266,7 +414,7 @@ type GetPoliciesRequest struct {
 
 func (x *GetPoliciesRequest) Reset() {
 	*x = GetPoliciesRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -278,7 +426,7 @@ func (x *GetPoliciesRequest) String() string {
 func (*GetPoliciesRequest) ProtoMessage() {}
 
 func (x *GetPoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[4]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -291,7 +439,7 @@ func (x *GetPoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoliciesRequest.ProtoReflect.Descriptor instead.
 func (*GetPoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 // GetPoliciesResponse is what a node goes by.
@@ -309,7 +457,7 @@ type GetPoliciesResponse struct {
 
 func (x *GetPoliciesResponse) Reset() {
 	*x = GetPoliciesResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -321,7 +469,7 @@ func (x *GetPoliciesResponse) String() string {
 func (*GetPoliciesResponse) ProtoMessage() {}
 
 func (x *GetPoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[5]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -334,7 +482,7 @@ func (x *GetPoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoliciesResponse.ProtoReflect.Descriptor instead.
 func (*GetPoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetPoliciesResponse) GetText() string {
@@ -372,7 +520,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +532,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[6]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +545,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -425,7 +573,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +585,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[7]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +598,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DrainResponse) GetState() *DrainState {
@@ -471,7 +619,7 @@ type UndrainRequest struct {
 
 func (x *UndrainRequest) Reset() {
 	*x = UndrainRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +631,7 @@ func (x *UndrainRequest) String() string {
 func (*UndrainRequest) ProtoMessage() {}
 
 func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[8]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,7 +644,7 @@ func (x *UndrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainRequest.ProtoReflect.Descriptor instead.
 func (*UndrainRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UndrainRequest) GetNode() string {
@@ -517,7 +665,7 @@ type UndrainResponse struct {
 
 func (x *UndrainResponse) Reset() {
 	*x = UndrainResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +677,7 @@ func (x *UndrainResponse) String() string {
 func (*UndrainResponse) ProtoMessage() {}
 
 func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[9]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +690,7 @@ func (x *UndrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndrainResponse.ProtoReflect.Descriptor instead.
 func (*UndrainResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UndrainResponse) GetState() *DrainState {
@@ -576,7 +724,7 @@ type DrainState struct {
 
 func (x *DrainState) Reset() {
 	*x = DrainState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +736,7 @@ func (x *DrainState) String() string {
 func (*DrainState) ProtoMessage() {}
 
 func (x *DrainState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[10]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +749,7 @@ func (x *DrainState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainState.ProtoReflect.Descriptor instead.
 func (*DrainState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainState) GetNode() string {
@@ -670,7 +818,7 @@ type SplitObjectRequest struct {
 
 func (x *SplitObjectRequest) Reset() {
 	*x = SplitObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +830,7 @@ func (x *SplitObjectRequest) String() string {
 func (*SplitObjectRequest) ProtoMessage() {}
 
 func (x *SplitObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[11]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +843,7 @@ func (x *SplitObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitObjectRequest.ProtoReflect.Descriptor instead.
 func (*SplitObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SplitObjectRequest) GetKind() v11.Kind {
@@ -737,7 +885,7 @@ type SplitObjectResponse struct {
 
 func (x *SplitObjectResponse) Reset() {
 	*x = SplitObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +897,7 @@ func (x *SplitObjectResponse) String() string {
 func (*SplitObjectResponse) ProtoMessage() {}
 
 func (x *SplitObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[12]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +910,7 @@ func (x *SplitObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitObjectResponse.ProtoReflect.Descriptor instead.
 func (*SplitObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SplitObjectResponse) GetSplit() *v1.Split {
@@ -787,7 +935,7 @@ type MergeObjectRequest struct {
 
 func (x *MergeObjectRequest) Reset() {
 	*x = MergeObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +947,7 @@ func (x *MergeObjectRequest) String() string {
 func (*MergeObjectRequest) ProtoMessage() {}
 
 func (x *MergeObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[13]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +960,7 @@ func (x *MergeObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeObjectRequest.ProtoReflect.Descriptor instead.
 func (*MergeObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MergeObjectRequest) GetKind() v11.Kind {
@@ -845,7 +993,7 @@ type MergeObjectResponse struct {
 
 func (x *MergeObjectResponse) Reset() {
 	*x = MergeObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +1005,7 @@ func (x *MergeObjectResponse) String() string {
 func (*MergeObjectResponse) ProtoMessage() {}
 
 func (x *MergeObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[14]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +1018,7 @@ func (x *MergeObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeObjectResponse.ProtoReflect.Descriptor instead.
 func (*MergeObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 // InspectKeyRequest names a key.
@@ -884,7 +1032,7 @@ type InspectKeyRequest struct {
 
 func (x *InspectKeyRequest) Reset() {
 	*x = InspectKeyRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1044,7 @@ func (x *InspectKeyRequest) String() string {
 func (*InspectKeyRequest) ProtoMessage() {}
 
 func (x *InspectKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[15]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1057,7 @@ func (x *InspectKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectKeyRequest.ProtoReflect.Descriptor instead.
 func (*InspectKeyRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InspectKeyRequest) GetKey() string {
@@ -941,7 +1089,7 @@ type InspectKeyResponse struct {
 
 func (x *InspectKeyResponse) Reset() {
 	*x = InspectKeyResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1101,7 @@ func (x *InspectKeyResponse) String() string {
 func (*InspectKeyResponse) ProtoMessage() {}
 
 func (x *InspectKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[16]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1114,7 @@ func (x *InspectKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectKeyResponse.ProtoReflect.Descriptor instead.
 func (*InspectKeyResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InspectKeyResponse) GetOwner() *v1.KeyOwner {
@@ -1049,7 +1197,7 @@ type ObjectState struct {
 
 func (x *ObjectState) Reset() {
 	*x = ObjectState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1209,7 @@ func (x *ObjectState) String() string {
 func (*ObjectState) ProtoMessage() {}
 
 func (x *ObjectState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[17]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1222,7 @@ func (x *ObjectState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectState.ProtoReflect.Descriptor instead.
 func (*ObjectState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ObjectState) GetKind() v11.Kind {
@@ -1200,7 +1348,7 @@ type LimitState struct {
 
 func (x *LimitState) Reset() {
 	*x = LimitState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1360,7 @@ func (x *LimitState) String() string {
 func (*LimitState) ProtoMessage() {}
 
 func (x *LimitState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[18]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1373,7 @@ func (x *LimitState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitState.ProtoReflect.Descriptor instead.
 func (*LimitState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LimitState) GetAlgorithm() v12.Algorithm {
@@ -1292,7 +1440,7 @@ type CounterState struct {
 
 func (x *CounterState) Reset() {
 	*x = CounterState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1452,7 @@ func (x *CounterState) String() string {
 func (*CounterState) ProtoMessage() {}
 
 func (x *CounterState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[19]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1465,7 @@ func (x *CounterState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CounterState.ProtoReflect.Descriptor instead.
 func (*CounterState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CounterState) GetValue() int64 {
@@ -1354,7 +1502,7 @@ type LockState struct {
 
 func (x *LockState) Reset() {
 	*x = LockState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1514,7 @@ func (x *LockState) String() string {
 func (*LockState) ProtoMessage() {}
 
 func (x *LockState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[20]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1527,7 @@ func (x *LockState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockState.ProtoReflect.Descriptor instead.
 func (*LockState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LockState) GetHolder() *v13.Holder {
@@ -1413,7 +1561,7 @@ type RegisterState struct {
 
 func (x *RegisterState) Reset() {
 	*x = RegisterState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1573,7 @@ func (x *RegisterState) String() string {
 func (*RegisterState) ProtoMessage() {}
 
 func (x *RegisterState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[21]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1586,7 @@ func (x *RegisterState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterState.ProtoReflect.Descriptor instead.
 func (*RegisterState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RegisterState) GetExists() bool {
@@ -1486,7 +1634,7 @@ type SemaphoreState struct {
 
 func (x *SemaphoreState) Reset() {
 	*x = SemaphoreState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1646,7 @@ func (x *SemaphoreState) String() string {
 func (*SemaphoreState) ProtoMessage() {}
 
 func (x *SemaphoreState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[22]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1659,7 @@ func (x *SemaphoreState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SemaphoreState.ProtoReflect.Descriptor instead.
 func (*SemaphoreState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SemaphoreState) GetCapacity() uint32 {
@@ -1563,7 +1711,7 @@ type OnceState struct {
 
 func (x *OnceState) Reset() {
 	*x = OnceState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1723,7 @@ func (x *OnceState) String() string {
 func (*OnceState) ProtoMessage() {}
 
 func (x *OnceState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[23]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1736,7 @@ func (x *OnceState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OnceState.ProtoReflect.Descriptor instead.
 func (*OnceState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OnceState) GetPhase() v14.Phase {
@@ -1644,7 +1792,7 @@ type GroupState struct {
 
 func (x *GroupState) Reset() {
 	*x = GroupState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1804,7 @@ func (x *GroupState) String() string {
 func (*GroupState) ProtoMessage() {}
 
 func (x *GroupState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[24]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1817,7 @@ func (x *GroupState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupState.ProtoReflect.Descriptor instead.
 func (*GroupState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GroupState) GetMembers() uint32 {
@@ -1690,7 +1838,7 @@ type AdmissionState struct {
 
 func (x *AdmissionState) Reset() {
 	*x = AdmissionState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1850,7 @@ func (x *AdmissionState) String() string {
 func (*AdmissionState) ProtoMessage() {}
 
 func (x *AdmissionState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[25]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1863,7 @@ func (x *AdmissionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmissionState.ProtoReflect.Descriptor instead.
 func (*AdmissionState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AdmissionState) GetHolds() uint32 {
@@ -1738,7 +1886,7 @@ type ElectionState struct {
 
 func (x *ElectionState) Reset() {
 	*x = ElectionState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1898,7 @@ func (x *ElectionState) String() string {
 func (*ElectionState) ProtoMessage() {}
 
 func (x *ElectionState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[26]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1911,7 @@ func (x *ElectionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ElectionState.ProtoReflect.Descriptor instead.
 func (*ElectionState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ElectionState) GetLeader() *v15.Leader {
@@ -1797,7 +1945,7 @@ type BarrierState struct {
 
 func (x *BarrierState) Reset() {
 	*x = BarrierState{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1957,7 @@ func (x *BarrierState) String() string {
 func (*BarrierState) ProtoMessage() {}
 
 func (x *BarrierState) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[27]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1970,7 @@ func (x *BarrierState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierState.ProtoReflect.Descriptor instead.
 func (*BarrierState) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BarrierState) GetPhase() uint64 {
@@ -1882,7 +2030,7 @@ type ListObjectsRequest struct {
 
 func (x *ListObjectsRequest) Reset() {
 	*x = ListObjectsRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2042,7 @@ func (x *ListObjectsRequest) String() string {
 func (*ListObjectsRequest) ProtoMessage() {}
 
 func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[28]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2055,7 @@ func (x *ListObjectsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsRequest.ProtoReflect.Descriptor instead.
 func (*ListObjectsRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListObjectsRequest) GetNode() string {
@@ -1987,7 +2135,7 @@ type ListObjectsResponse struct {
 
 func (x *ListObjectsResponse) Reset() {
 	*x = ListObjectsResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2147,7 @@ func (x *ListObjectsResponse) String() string {
 func (*ListObjectsResponse) ProtoMessage() {}
 
 func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[29]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2160,7 @@ func (x *ListObjectsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListObjectsResponse.ProtoReflect.Descriptor instead.
 func (*ListObjectsResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListObjectsResponse) GetNode() string {
@@ -2065,7 +2213,7 @@ type Object struct {
 
 func (x *Object) Reset() {
 	*x = Object{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2225,7 @@ func (x *Object) String() string {
 func (*Object) ProtoMessage() {}
 
 func (x *Object) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[30]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2238,7 @@ func (x *Object) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Object.ProtoReflect.Descriptor instead.
 func (*Object) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Object) GetKind() v11.Kind {
@@ -2134,7 +2282,7 @@ type ResetObjectRequest struct {
 
 func (x *ResetObjectRequest) Reset() {
 	*x = ResetObjectRequest{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2294,7 @@ func (x *ResetObjectRequest) String() string {
 func (*ResetObjectRequest) ProtoMessage() {}
 
 func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[31]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2307,7 @@ func (x *ResetObjectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectRequest.ProtoReflect.Descriptor instead.
 func (*ResetObjectRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ResetObjectRequest) GetKind() v11.Kind {
@@ -2210,7 +2358,7 @@ type ResetObjectResponse struct {
 
 func (x *ResetObjectResponse) Reset() {
 	*x = ResetObjectResponse{}
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2370,7 @@ func (x *ResetObjectResponse) String() string {
 func (*ResetObjectResponse) ProtoMessage() {}
 
 func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_admin_v1_admin_proto_msgTypes[32]
+	mi := &file_keystead_admin_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2383,7 @@ func (x *ResetObjectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetObjectResponse.ProtoReflect.Descriptor instead.
 func (*ResetObjectResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_keystead_admin_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResetObjectResponse) GetExisted() bool {
@@ -2256,7 +2404,17 @@ var File_keystead_admin_v1_admin_proto protoreflect.FileDescriptor
 
 const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a#keystead/election/v1/election.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\x1a\x1bkeystead/once/v1/once.proto\"\x0f\n" +
+	"\x1dkeystead/admin/v1/admin.proto\x12\x11keystead.admin.v1\x1a!keystead/cluster/v1/cluster.proto\x1a\x1fkeystead/common/v1/common.proto\x1a#keystead/election/v1/election.proto\x1a\x1dkeystead/limit/v1/limit.proto\x1a\x1bkeystead/lock/v1/lock.proto\x1a\x1bkeystead/once/v1/once.proto\"c\n" +
+	"\x10ForgoDiskRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\"\n" +
+	"\fincarnations\x18\x02 \x03(\x04R\fincarnations\x12\x17\n" +
+	"\adry_run\x18\x03 \x01(\bR\x06dryRun\"\xa1\x01\n" +
+	"\x11ForgoDiskResponse\x12\"\n" +
+	"\fincarnations\x18\x01 \x03(\x04R\fincarnations\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\x12!\n" +
+	"\frows_waiting\x18\x03 \x01(\rR\vrowsWaiting\x12\x1b\n" +
+	"\trows_lost\x18\x04 \x01(\rR\browsLost\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x0f\n" +
 	"\rBackupRequest\"K\n" +
 	"\x0eBackupResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12%\n" +
@@ -2411,7 +2569,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"c\n" +
 	"\x13ResetObjectResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\x122\n" +
-	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\xa6\a\n" +
+	"\x06replay\x18\x02 \x01(\v2\x1a.keystead.common.v1.ReplayR\x06replay2\xfe\a\n" +
 	"\fAdminService\x12J\n" +
 	"\x05Drain\x12\x1f.keystead.admin.v1.DrainRequest\x1a .keystead.admin.v1.DrainResponse\x12P\n" +
 	"\aUndrain\x12!.keystead.admin.v1.UndrainRequest\x1a\".keystead.admin.v1.UndrainResponse\x12\\\n" +
@@ -2422,7 +2580,8 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\vListObjects\x12%.keystead.admin.v1.ListObjectsRequest\x1a&.keystead.admin.v1.ListObjectsResponse\"\x03\x90\x02\x01\x12\\\n" +
 	"\vResetObject\x12%.keystead.admin.v1.ResetObjectRequest\x1a&.keystead.admin.v1.ResetObjectResponse\x12b\n" +
 	"\rApplyPolicies\x12'.keystead.admin.v1.ApplyPoliciesRequest\x1a(.keystead.admin.v1.ApplyPoliciesResponse\x12T\n" +
-	"\x06Backup\x12 .keystead.admin.v1.BackupRequest\x1a!.keystead.admin.v1.BackupResponse\"\x03\x90\x02\x010\x01\x12a\n" +
+	"\x06Backup\x12 .keystead.admin.v1.BackupRequest\x1a!.keystead.admin.v1.BackupResponse\"\x03\x90\x02\x010\x01\x12V\n" +
+	"\tForgoDisk\x12#.keystead.admin.v1.ForgoDiskRequest\x1a$.keystead.admin.v1.ForgoDiskResponse\x12a\n" +
 	"\vGetPolicies\x12%.keystead.admin.v1.GetPoliciesRequest\x1a&.keystead.admin.v1.GetPoliciesResponse\"\x03\x90\x02\x01B>Z<github.com/keystead/keystead/proto/keystead/admin/v1;adminv1b\x06proto3"
 
 var (
@@ -2437,107 +2596,111 @@ func file_keystead_admin_v1_admin_proto_rawDescGZIP() []byte {
 	return file_keystead_admin_v1_admin_proto_rawDescData
 }
 
-var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_keystead_admin_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_keystead_admin_v1_admin_proto_goTypes = []any{
-	(*BackupRequest)(nil),         // 0: keystead.admin.v1.BackupRequest
-	(*BackupResponse)(nil),        // 1: keystead.admin.v1.BackupResponse
-	(*ApplyPoliciesRequest)(nil),  // 2: keystead.admin.v1.ApplyPoliciesRequest
-	(*ApplyPoliciesResponse)(nil), // 3: keystead.admin.v1.ApplyPoliciesResponse
-	(*GetPoliciesRequest)(nil),    // 4: keystead.admin.v1.GetPoliciesRequest
-	(*GetPoliciesResponse)(nil),   // 5: keystead.admin.v1.GetPoliciesResponse
-	(*DrainRequest)(nil),          // 6: keystead.admin.v1.DrainRequest
-	(*DrainResponse)(nil),         // 7: keystead.admin.v1.DrainResponse
-	(*UndrainRequest)(nil),        // 8: keystead.admin.v1.UndrainRequest
-	(*UndrainResponse)(nil),       // 9: keystead.admin.v1.UndrainResponse
-	(*DrainState)(nil),            // 10: keystead.admin.v1.DrainState
-	(*SplitObjectRequest)(nil),    // 11: keystead.admin.v1.SplitObjectRequest
-	(*SplitObjectResponse)(nil),   // 12: keystead.admin.v1.SplitObjectResponse
-	(*MergeObjectRequest)(nil),    // 13: keystead.admin.v1.MergeObjectRequest
-	(*MergeObjectResponse)(nil),   // 14: keystead.admin.v1.MergeObjectResponse
-	(*InspectKeyRequest)(nil),     // 15: keystead.admin.v1.InspectKeyRequest
-	(*InspectKeyResponse)(nil),    // 16: keystead.admin.v1.InspectKeyResponse
-	(*ObjectState)(nil),           // 17: keystead.admin.v1.ObjectState
-	(*LimitState)(nil),            // 18: keystead.admin.v1.LimitState
-	(*CounterState)(nil),          // 19: keystead.admin.v1.CounterState
-	(*LockState)(nil),             // 20: keystead.admin.v1.LockState
-	(*RegisterState)(nil),         // 21: keystead.admin.v1.RegisterState
-	(*SemaphoreState)(nil),        // 22: keystead.admin.v1.SemaphoreState
-	(*OnceState)(nil),             // 23: keystead.admin.v1.OnceState
-	(*GroupState)(nil),            // 24: keystead.admin.v1.GroupState
-	(*AdmissionState)(nil),        // 25: keystead.admin.v1.AdmissionState
-	(*ElectionState)(nil),         // 26: keystead.admin.v1.ElectionState
-	(*BarrierState)(nil),          // 27: keystead.admin.v1.BarrierState
-	(*ListObjectsRequest)(nil),    // 28: keystead.admin.v1.ListObjectsRequest
-	(*ListObjectsResponse)(nil),   // 29: keystead.admin.v1.ListObjectsResponse
-	(*Object)(nil),                // 30: keystead.admin.v1.Object
-	(*ResetObjectRequest)(nil),    // 31: keystead.admin.v1.ResetObjectRequest
-	(*ResetObjectResponse)(nil),   // 32: keystead.admin.v1.ResetObjectResponse
-	(v1.Phase)(0),                 // 33: keystead.cluster.v1.Phase
-	(v11.Kind)(0),                 // 34: keystead.common.v1.Kind
-	(*v1.Split)(nil),              // 35: keystead.cluster.v1.Split
-	(*v1.KeyOwner)(nil),           // 36: keystead.cluster.v1.KeyOwner
-	(v12.Algorithm)(0),            // 37: keystead.limit.v1.Algorithm
-	(*v12.Override)(nil),          // 38: keystead.limit.v1.Override
-	(*v13.Holder)(nil),            // 39: keystead.lock.v1.Holder
-	(v14.Phase)(0),                // 40: keystead.once.v1.Phase
-	(*v15.Leader)(nil),            // 41: keystead.election.v1.Leader
-	(*v11.RequestId)(nil),         // 42: keystead.common.v1.RequestId
-	(*v11.Replay)(nil),            // 43: keystead.common.v1.Replay
+	(*ForgoDiskRequest)(nil),      // 0: keystead.admin.v1.ForgoDiskRequest
+	(*ForgoDiskResponse)(nil),     // 1: keystead.admin.v1.ForgoDiskResponse
+	(*BackupRequest)(nil),         // 2: keystead.admin.v1.BackupRequest
+	(*BackupResponse)(nil),        // 3: keystead.admin.v1.BackupResponse
+	(*ApplyPoliciesRequest)(nil),  // 4: keystead.admin.v1.ApplyPoliciesRequest
+	(*ApplyPoliciesResponse)(nil), // 5: keystead.admin.v1.ApplyPoliciesResponse
+	(*GetPoliciesRequest)(nil),    // 6: keystead.admin.v1.GetPoliciesRequest
+	(*GetPoliciesResponse)(nil),   // 7: keystead.admin.v1.GetPoliciesResponse
+	(*DrainRequest)(nil),          // 8: keystead.admin.v1.DrainRequest
+	(*DrainResponse)(nil),         // 9: keystead.admin.v1.DrainResponse
+	(*UndrainRequest)(nil),        // 10: keystead.admin.v1.UndrainRequest
+	(*UndrainResponse)(nil),       // 11: keystead.admin.v1.UndrainResponse
+	(*DrainState)(nil),            // 12: keystead.admin.v1.DrainState
+	(*SplitObjectRequest)(nil),    // 13: keystead.admin.v1.SplitObjectRequest
+	(*SplitObjectResponse)(nil),   // 14: keystead.admin.v1.SplitObjectResponse
+	(*MergeObjectRequest)(nil),    // 15: keystead.admin.v1.MergeObjectRequest
+	(*MergeObjectResponse)(nil),   // 16: keystead.admin.v1.MergeObjectResponse
+	(*InspectKeyRequest)(nil),     // 17: keystead.admin.v1.InspectKeyRequest
+	(*InspectKeyResponse)(nil),    // 18: keystead.admin.v1.InspectKeyResponse
+	(*ObjectState)(nil),           // 19: keystead.admin.v1.ObjectState
+	(*LimitState)(nil),            // 20: keystead.admin.v1.LimitState
+	(*CounterState)(nil),          // 21: keystead.admin.v1.CounterState
+	(*LockState)(nil),             // 22: keystead.admin.v1.LockState
+	(*RegisterState)(nil),         // 23: keystead.admin.v1.RegisterState
+	(*SemaphoreState)(nil),        // 24: keystead.admin.v1.SemaphoreState
+	(*OnceState)(nil),             // 25: keystead.admin.v1.OnceState
+	(*GroupState)(nil),            // 26: keystead.admin.v1.GroupState
+	(*AdmissionState)(nil),        // 27: keystead.admin.v1.AdmissionState
+	(*ElectionState)(nil),         // 28: keystead.admin.v1.ElectionState
+	(*BarrierState)(nil),          // 29: keystead.admin.v1.BarrierState
+	(*ListObjectsRequest)(nil),    // 30: keystead.admin.v1.ListObjectsRequest
+	(*ListObjectsResponse)(nil),   // 31: keystead.admin.v1.ListObjectsResponse
+	(*Object)(nil),                // 32: keystead.admin.v1.Object
+	(*ResetObjectRequest)(nil),    // 33: keystead.admin.v1.ResetObjectRequest
+	(*ResetObjectResponse)(nil),   // 34: keystead.admin.v1.ResetObjectResponse
+	(v1.Phase)(0),                 // 35: keystead.cluster.v1.Phase
+	(v11.Kind)(0),                 // 36: keystead.common.v1.Kind
+	(*v1.Split)(nil),              // 37: keystead.cluster.v1.Split
+	(*v1.KeyOwner)(nil),           // 38: keystead.cluster.v1.KeyOwner
+	(v12.Algorithm)(0),            // 39: keystead.limit.v1.Algorithm
+	(*v12.Override)(nil),          // 40: keystead.limit.v1.Override
+	(*v13.Holder)(nil),            // 41: keystead.lock.v1.Holder
+	(v14.Phase)(0),                // 42: keystead.once.v1.Phase
+	(*v15.Leader)(nil),            // 43: keystead.election.v1.Leader
+	(*v11.RequestId)(nil),         // 44: keystead.common.v1.RequestId
+	(*v11.Replay)(nil),            // 45: keystead.common.v1.Replay
 }
 var file_keystead_admin_v1_admin_proto_depIdxs = []int32{
-	10, // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	10, // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
-	33, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
-	34, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	35, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
-	34, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	36, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
-	17, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
-	34, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
-	18, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
-	19, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
-	20, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
-	35, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
-	21, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
-	22, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
-	23, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
-	26, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
-	27, // 17: keystead.admin.v1.ObjectState.barrier:type_name -> keystead.admin.v1.BarrierState
-	24, // 18: keystead.admin.v1.ObjectState.group:type_name -> keystead.admin.v1.GroupState
-	25, // 19: keystead.admin.v1.ObjectState.admission:type_name -> keystead.admin.v1.AdmissionState
-	37, // 20: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
-	38, // 21: keystead.admin.v1.LimitState.override:type_name -> keystead.limit.v1.Override
-	39, // 22: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
-	40, // 23: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
-	41, // 24: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
-	34, // 25: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
-	30, // 26: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
-	34, // 27: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
-	34, // 28: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
-	42, // 29: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
-	43, // 30: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
-	6,  // 31: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
-	8,  // 32: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
-	11, // 33: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
-	13, // 34: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
-	15, // 35: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
-	28, // 36: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
-	31, // 37: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
-	2,  // 38: keystead.admin.v1.AdminService.ApplyPolicies:input_type -> keystead.admin.v1.ApplyPoliciesRequest
-	0,  // 39: keystead.admin.v1.AdminService.Backup:input_type -> keystead.admin.v1.BackupRequest
-	4,  // 40: keystead.admin.v1.AdminService.GetPolicies:input_type -> keystead.admin.v1.GetPoliciesRequest
-	7,  // 41: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
-	9,  // 42: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
-	12, // 43: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
-	14, // 44: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
-	16, // 45: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
-	29, // 46: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
-	32, // 47: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
-	3,  // 48: keystead.admin.v1.AdminService.ApplyPolicies:output_type -> keystead.admin.v1.ApplyPoliciesResponse
-	1,  // 49: keystead.admin.v1.AdminService.Backup:output_type -> keystead.admin.v1.BackupResponse
-	5,  // 50: keystead.admin.v1.AdminService.GetPolicies:output_type -> keystead.admin.v1.GetPoliciesResponse
-	41, // [41:51] is the sub-list for method output_type
-	31, // [31:41] is the sub-list for method input_type
+	12, // 0: keystead.admin.v1.DrainResponse.state:type_name -> keystead.admin.v1.DrainState
+	12, // 1: keystead.admin.v1.UndrainResponse.state:type_name -> keystead.admin.v1.DrainState
+	35, // 2: keystead.admin.v1.DrainState.phase:type_name -> keystead.cluster.v1.Phase
+	36, // 3: keystead.admin.v1.SplitObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	37, // 4: keystead.admin.v1.SplitObjectResponse.split:type_name -> keystead.cluster.v1.Split
+	36, // 5: keystead.admin.v1.MergeObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	38, // 6: keystead.admin.v1.InspectKeyResponse.owner:type_name -> keystead.cluster.v1.KeyOwner
+	19, // 7: keystead.admin.v1.InspectKeyResponse.objects:type_name -> keystead.admin.v1.ObjectState
+	36, // 8: keystead.admin.v1.ObjectState.kind:type_name -> keystead.common.v1.Kind
+	20, // 9: keystead.admin.v1.ObjectState.limit:type_name -> keystead.admin.v1.LimitState
+	21, // 10: keystead.admin.v1.ObjectState.counter:type_name -> keystead.admin.v1.CounterState
+	22, // 11: keystead.admin.v1.ObjectState.lock:type_name -> keystead.admin.v1.LockState
+	37, // 12: keystead.admin.v1.ObjectState.split:type_name -> keystead.cluster.v1.Split
+	23, // 13: keystead.admin.v1.ObjectState.register:type_name -> keystead.admin.v1.RegisterState
+	24, // 14: keystead.admin.v1.ObjectState.semaphore:type_name -> keystead.admin.v1.SemaphoreState
+	25, // 15: keystead.admin.v1.ObjectState.once:type_name -> keystead.admin.v1.OnceState
+	28, // 16: keystead.admin.v1.ObjectState.election:type_name -> keystead.admin.v1.ElectionState
+	29, // 17: keystead.admin.v1.ObjectState.barrier:type_name -> keystead.admin.v1.BarrierState
+	26, // 18: keystead.admin.v1.ObjectState.group:type_name -> keystead.admin.v1.GroupState
+	27, // 19: keystead.admin.v1.ObjectState.admission:type_name -> keystead.admin.v1.AdmissionState
+	39, // 20: keystead.admin.v1.LimitState.algorithm:type_name -> keystead.limit.v1.Algorithm
+	40, // 21: keystead.admin.v1.LimitState.override:type_name -> keystead.limit.v1.Override
+	41, // 22: keystead.admin.v1.LockState.holder:type_name -> keystead.lock.v1.Holder
+	42, // 23: keystead.admin.v1.OnceState.phase:type_name -> keystead.once.v1.Phase
+	43, // 24: keystead.admin.v1.ElectionState.leader:type_name -> keystead.election.v1.Leader
+	36, // 25: keystead.admin.v1.ListObjectsRequest.kind:type_name -> keystead.common.v1.Kind
+	32, // 26: keystead.admin.v1.ListObjectsResponse.objects:type_name -> keystead.admin.v1.Object
+	36, // 27: keystead.admin.v1.Object.kind:type_name -> keystead.common.v1.Kind
+	36, // 28: keystead.admin.v1.ResetObjectRequest.kind:type_name -> keystead.common.v1.Kind
+	44, // 29: keystead.admin.v1.ResetObjectRequest.request_id:type_name -> keystead.common.v1.RequestId
+	45, // 30: keystead.admin.v1.ResetObjectResponse.replay:type_name -> keystead.common.v1.Replay
+	8,  // 31: keystead.admin.v1.AdminService.Drain:input_type -> keystead.admin.v1.DrainRequest
+	10, // 32: keystead.admin.v1.AdminService.Undrain:input_type -> keystead.admin.v1.UndrainRequest
+	13, // 33: keystead.admin.v1.AdminService.SplitObject:input_type -> keystead.admin.v1.SplitObjectRequest
+	15, // 34: keystead.admin.v1.AdminService.MergeObject:input_type -> keystead.admin.v1.MergeObjectRequest
+	17, // 35: keystead.admin.v1.AdminService.InspectKey:input_type -> keystead.admin.v1.InspectKeyRequest
+	30, // 36: keystead.admin.v1.AdminService.ListObjects:input_type -> keystead.admin.v1.ListObjectsRequest
+	33, // 37: keystead.admin.v1.AdminService.ResetObject:input_type -> keystead.admin.v1.ResetObjectRequest
+	4,  // 38: keystead.admin.v1.AdminService.ApplyPolicies:input_type -> keystead.admin.v1.ApplyPoliciesRequest
+	2,  // 39: keystead.admin.v1.AdminService.Backup:input_type -> keystead.admin.v1.BackupRequest
+	0,  // 40: keystead.admin.v1.AdminService.ForgoDisk:input_type -> keystead.admin.v1.ForgoDiskRequest
+	6,  // 41: keystead.admin.v1.AdminService.GetPolicies:input_type -> keystead.admin.v1.GetPoliciesRequest
+	9,  // 42: keystead.admin.v1.AdminService.Drain:output_type -> keystead.admin.v1.DrainResponse
+	11, // 43: keystead.admin.v1.AdminService.Undrain:output_type -> keystead.admin.v1.UndrainResponse
+	14, // 44: keystead.admin.v1.AdminService.SplitObject:output_type -> keystead.admin.v1.SplitObjectResponse
+	16, // 45: keystead.admin.v1.AdminService.MergeObject:output_type -> keystead.admin.v1.MergeObjectResponse
+	18, // 46: keystead.admin.v1.AdminService.InspectKey:output_type -> keystead.admin.v1.InspectKeyResponse
+	31, // 47: keystead.admin.v1.AdminService.ListObjects:output_type -> keystead.admin.v1.ListObjectsResponse
+	34, // 48: keystead.admin.v1.AdminService.ResetObject:output_type -> keystead.admin.v1.ResetObjectResponse
+	5,  // 49: keystead.admin.v1.AdminService.ApplyPolicies:output_type -> keystead.admin.v1.ApplyPoliciesResponse
+	3,  // 50: keystead.admin.v1.AdminService.Backup:output_type -> keystead.admin.v1.BackupResponse
+	1,  // 51: keystead.admin.v1.AdminService.ForgoDisk:output_type -> keystead.admin.v1.ForgoDiskResponse
+	7,  // 52: keystead.admin.v1.AdminService.GetPolicies:output_type -> keystead.admin.v1.GetPoliciesResponse
+	42, // [42:53] is the sub-list for method output_type
+	31, // [31:42] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name
@@ -2554,7 +2717,7 @@ func file_keystead_admin_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_admin_v1_admin_proto_rawDesc), len(file_keystead_admin_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

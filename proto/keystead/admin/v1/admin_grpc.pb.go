@@ -28,6 +28,7 @@ const (
 	AdminService_ResetObject_FullMethodName   = "/keystead.admin.v1.AdminService/ResetObject"
 	AdminService_ApplyPolicies_FullMethodName = "/keystead.admin.v1.AdminService/ApplyPolicies"
 	AdminService_Backup_FullMethodName        = "/keystead.admin.v1.AdminService/Backup"
+	AdminService_ForgoDisk_FullMethodName     = "/keystead.admin.v1.AdminService/ForgoDisk"
 	AdminService_GetPolicies_FullMethodName   = "/keystead.admin.v1.AdminService/GetPolicies"
 )
 
@@ -76,6 +77,11 @@ type AdminServiceClient interface {
 	// when the stream ends without an error. A node that does not run alone, or keeps nothing on
 	// disk, answers INVALID. One backup runs at a time, for as long as it is read: UNAVAILABLE.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
+	// ForgoDisk has rows wait no longer for the disk of a node, which is gone for good: those that
+	// wait for another disk go on waiting for that one, and all others are lost, which is declared.
+	// It answers when that is agreed on. Any node takes the call. Errors: INVALID, UNKNOWN_NODE if
+	// no row waits for the disk, UNAVAILABLE without a leader, OUTCOME_UNKNOWN.
+	ForgoDisk(ctx context.Context, in *ForgoDiskRequest, opts ...grpc.CallOption) (*ForgoDiskResponse, error)
 	// GetPolicies returns the policies that this node goes by.
 	GetPolicies(ctx context.Context, in *GetPoliciesRequest, opts ...grpc.CallOption) (*GetPoliciesResponse, error)
 }
@@ -187,6 +193,16 @@ func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 
+func (c *adminServiceClient) ForgoDisk(ctx context.Context, in *ForgoDiskRequest, opts ...grpc.CallOption) (*ForgoDiskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgoDiskResponse)
+	err := c.cc.Invoke(ctx, AdminService_ForgoDisk_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) GetPolicies(ctx context.Context, in *GetPoliciesRequest, opts ...grpc.CallOption) (*GetPoliciesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetPoliciesResponse)
@@ -242,6 +258,11 @@ type AdminServiceServer interface {
 	// when the stream ends without an error. A node that does not run alone, or keeps nothing on
 	// disk, answers INVALID. One backup runs at a time, for as long as it is read: UNAVAILABLE.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
+	// ForgoDisk has rows wait no longer for the disk of a node, which is gone for good: those that
+	// wait for another disk go on waiting for that one, and all others are lost, which is declared.
+	// It answers when that is agreed on. Any node takes the call. Errors: INVALID, UNKNOWN_NODE if
+	// no row waits for the disk, UNAVAILABLE without a leader, OUTCOME_UNKNOWN.
+	ForgoDisk(context.Context, *ForgoDiskRequest) (*ForgoDiskResponse, error)
 	// GetPolicies returns the policies that this node goes by.
 	GetPolicies(context.Context, *GetPoliciesRequest) (*GetPoliciesResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
@@ -280,6 +301,9 @@ func (UnimplementedAdminServiceServer) ApplyPolicies(context.Context, *ApplyPoli
 }
 func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedAdminServiceServer) ForgoDisk(context.Context, *ForgoDiskRequest) (*ForgoDiskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgoDisk not implemented")
 }
 func (UnimplementedAdminServiceServer) GetPolicies(context.Context, *GetPoliciesRequest) (*GetPoliciesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPolicies not implemented")
@@ -460,6 +484,24 @@ func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
 
+func _AdminService_ForgoDisk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgoDiskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ForgoDisk(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ForgoDisk_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ForgoDisk(ctx, req.(*ForgoDiskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_GetPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetPoliciesRequest)
 	if err := dec(in); err != nil {
@@ -516,6 +558,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ApplyPolicies",
 			Handler:    _AdminService_ApplyPolicies_Handler,
+		},
+		{
+			MethodName: "ForgoDisk",
+			Handler:    _AdminService_ForgoDisk_Handler,
 		},
 		{
 			MethodName: "GetPolicies",

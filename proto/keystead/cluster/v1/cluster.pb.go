@@ -1727,7 +1727,12 @@ type GetStatusResponse struct {
 	// Version of the policies that this node goes by; 0 = there are none.
 	PolicyVersion uint64 `protobuf:"varint,30,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	// The store on disk of this node; absent if it keeps none.
-	Disk          *Disk `protobuf:"bytes,31,opt,name=disk,proto3" json:"disk,omitempty"`
+	Disk *Disk `protobuf:"bytes,31,opt,name=disk,proto3" json:"disk,omitempty"`
+	// Rows that nobody owns because they wait for a disk: all who had them are dead, and what is
+	// on the disk of one of them counts.
+	RowsCold uint32 `protobuf:"varint,32,opt,name=rows_cold,json=rowsCold,proto3" json:"rows_cold,omitempty"`
+	// The disks that they wait for, by the process that had them last; at most 256.
+	Awaited       []*AwaitedDisk `protobuf:"bytes,33,rep,name=awaited,proto3" json:"awaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1979,6 +1984,102 @@ func (x *GetStatusResponse) GetDisk() *Disk {
 	return nil
 }
 
+func (x *GetStatusResponse) GetRowsCold() uint32 {
+	if x != nil {
+		return x.RowsCold
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetAwaited() []*AwaitedDisk {
+	if x != nil {
+		return x.Awaited
+	}
+	return nil
+}
+
+// AwaitedDisk is a disk that rows wait for.
+type AwaitedDisk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the node whose disk it is.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Incarnation of its process that had the rows.
+	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Rows that wait for it.
+	Rows uint32 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Of these, rows that wait for no other disk.
+	RowsAlone uint32 `protobuf:"varint,4,opt,name=rows_alone,json=rowsAlone,proto3" json:"rows_alone,omitempty"`
+	// For how long this node has known of the first of them, in nanoseconds.
+	WaitingNs     int64 `protobuf:"varint,5,opt,name=waiting_ns,json=waitingNs,proto3" json:"waiting_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitedDisk) Reset() {
+	*x = AwaitedDisk{}
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitedDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitedDisk) ProtoMessage() {}
+
+func (x *AwaitedDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitedDisk.ProtoReflect.Descriptor instead.
+func (*AwaitedDisk) Descriptor() ([]byte, []int) {
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AwaitedDisk) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *AwaitedDisk) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *AwaitedDisk) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *AwaitedDisk) GetRowsAlone() uint32 {
+	if x != nil {
+		return x.RowsAlone
+	}
+	return 0
+}
+
+func (x *AwaitedDisk) GetWaitingNs() int64 {
+	if x != nil {
+		return x.WaitingNs
+	}
+	return 0
+}
+
 // Disk is a store on disk of what a node decides.
 type Disk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2002,7 +2103,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2115,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2128,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Disk) GetDurability() string {
@@ -2085,7 +2186,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2198,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2211,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Warning) GetProblem() string {
@@ -2151,7 +2252,7 @@ type Copy struct {
 
 func (x *Copy) Reset() {
 	*x = Copy{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2264,7 @@ func (x *Copy) String() string {
 func (*Copy) ProtoMessage() {}
 
 func (x *Copy) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2277,7 @@ func (x *Copy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Copy.ProtoReflect.Descriptor instead.
 func (*Copy) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Copy) GetTo() string {
@@ -2239,7 +2340,7 @@ type ListHotRequest struct {
 
 func (x *ListHotRequest) Reset() {
 	*x = ListHotRequest{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2352,7 @@ func (x *ListHotRequest) String() string {
 func (*ListHotRequest) ProtoMessage() {}
 
 func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2365,7 @@ func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHotRequest.ProtoReflect.Descriptor instead.
 func (*ListHotRequest) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListHotRequest) GetMaxKeys() uint32 {
@@ -2307,7 +2408,7 @@ type ListHotResponse struct {
 
 func (x *ListHotResponse) Reset() {
 	*x = ListHotResponse{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2420,7 @@ func (x *ListHotResponse) String() string {
 func (*ListHotResponse) ProtoMessage() {}
 
 func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2433,7 @@ func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHotResponse.ProtoReflect.Descriptor instead.
 func (*ListHotResponse) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListHotResponse) GetId() string {
@@ -2424,7 +2525,7 @@ type HotPolicy struct {
 
 func (x *HotPolicy) Reset() {
 	*x = HotPolicy{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2537,7 @@ func (x *HotPolicy) String() string {
 func (*HotPolicy) ProtoMessage() {}
 
 func (x *HotPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2550,7 @@ func (x *HotPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotPolicy.ProtoReflect.Descriptor instead.
 func (*HotPolicy) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HotPolicy) GetFloor() float64 {
@@ -2510,7 +2611,7 @@ type HotKey struct {
 
 func (x *HotKey) Reset() {
 	*x = HotKey{}
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2623,7 @@ func (x *HotKey) String() string {
 func (*HotKey) ProtoMessage() {}
 
 func (x *HotKey) ProtoReflect() protoreflect.Message {
-	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_keystead_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2636,7 @@ func (x *HotKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HotKey.ProtoReflect.Descriptor instead.
 func (*HotKey) Descriptor() ([]byte, []int) {
-	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_keystead_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HotKey) GetKey() string {
@@ -2718,7 +2819,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\x122\n" +
 	"\x06splits\x18\a \x03(\v2\x1a.keystead.cluster.v1.SplitR\x06splits\x12\x16\n" +
 	"\x06merged\x18\b \x03(\x04R\x06merged\"\x12\n" +
-	"\x10GetStatusRequest\"\x80\b\n" +
+	"\x10GetStatusRequest\"\xd9\b\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2755,7 +2856,17 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"levelKnown\x12#\n" +
 	"\rrecovering_ns\x18\x1d \x01(\x03R\frecoveringNs\x12%\n" +
 	"\x0epolicy_version\x18\x1e \x01(\x04R\rpolicyVersion\x12-\n" +
-	"\x04disk\x18\x1f \x01(\v2\x19.keystead.cluster.v1.DiskR\x04disk\"\xaa\x01\n" +
+	"\x04disk\x18\x1f \x01(\v2\x19.keystead.cluster.v1.DiskR\x04disk\x12\x1b\n" +
+	"\trows_cold\x18  \x01(\rR\browsCold\x12:\n" +
+	"\aawaited\x18! \x03(\v2 .keystead.cluster.v1.AwaitedDiskR\aawaited\"\x95\x01\n" +
+	"\vAwaitedDisk\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\rR\x04rows\x12\x1d\n" +
+	"\n" +
+	"rows_alone\x18\x04 \x01(\rR\trowsAlone\x12\x1d\n" +
+	"\n" +
+	"waiting_ns\x18\x05 \x01(\x03R\twaitingNs\"\xaa\x01\n" +
 	"\x04Disk\x12\x1e\n" +
 	"\n" +
 	"durability\x18\x01 \x01(\tR\n" +
@@ -2854,7 +2965,7 @@ func file_keystead_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_keystead_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_keystead_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_keystead_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_keystead_cluster_v1_cluster_proto_goTypes = []any{
 	(SplitPhase)(0),             // 0: keystead.cluster.v1.SplitPhase
 	(Gossip)(0),                 // 1: keystead.cluster.v1.Gossip
@@ -2881,17 +2992,18 @@ var file_keystead_cluster_v1_cluster_proto_goTypes = []any{
 	(*TableChange)(nil),         // 22: keystead.cluster.v1.TableChange
 	(*GetStatusRequest)(nil),    // 23: keystead.cluster.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),   // 24: keystead.cluster.v1.GetStatusResponse
-	(*Disk)(nil),                // 25: keystead.cluster.v1.Disk
-	(*Warning)(nil),             // 26: keystead.cluster.v1.Warning
-	(*Copy)(nil),                // 27: keystead.cluster.v1.Copy
-	(*ListHotRequest)(nil),      // 28: keystead.cluster.v1.ListHotRequest
-	(*ListHotResponse)(nil),     // 29: keystead.cluster.v1.ListHotResponse
-	(*HotPolicy)(nil),           // 30: keystead.cluster.v1.HotPolicy
-	(*HotKey)(nil),              // 31: keystead.cluster.v1.HotKey
-	(v1.Kind)(0),                // 32: keystead.common.v1.Kind
+	(*AwaitedDisk)(nil),         // 25: keystead.cluster.v1.AwaitedDisk
+	(*Disk)(nil),                // 26: keystead.cluster.v1.Disk
+	(*Warning)(nil),             // 27: keystead.cluster.v1.Warning
+	(*Copy)(nil),                // 28: keystead.cluster.v1.Copy
+	(*ListHotRequest)(nil),      // 29: keystead.cluster.v1.ListHotRequest
+	(*ListHotResponse)(nil),     // 30: keystead.cluster.v1.ListHotResponse
+	(*HotPolicy)(nil),           // 31: keystead.cluster.v1.HotPolicy
+	(*HotKey)(nil),              // 32: keystead.cluster.v1.HotKey
+	(v1.Kind)(0),                // 33: keystead.common.v1.Kind
 }
 var file_keystead_cluster_v1_cluster_proto_depIdxs = []int32{
-	32, // 0: keystead.cluster.v1.Split.kind:type_name -> keystead.common.v1.Kind
+	33, // 0: keystead.cluster.v1.Split.kind:type_name -> keystead.common.v1.Kind
 	0,  // 1: keystead.cluster.v1.Split.phase:type_name -> keystead.cluster.v1.SplitPhase
 	5,  // 2: keystead.cluster.v1.Split.parts:type_name -> keystead.cluster.v1.SplitPart
 	3,  // 3: keystead.cluster.v1.Member.phase:type_name -> keystead.cluster.v1.Phase
@@ -2911,32 +3023,33 @@ var file_keystead_cluster_v1_cluster_proto_depIdxs = []int32{
 	7,  // 17: keystead.cluster.v1.TableChange.rows:type_name -> keystead.cluster.v1.Row
 	4,  // 18: keystead.cluster.v1.TableChange.splits:type_name -> keystead.cluster.v1.Split
 	3,  // 19: keystead.cluster.v1.GetStatusResponse.phase:type_name -> keystead.cluster.v1.Phase
-	27, // 20: keystead.cluster.v1.GetStatusResponse.copies:type_name -> keystead.cluster.v1.Copy
-	26, // 21: keystead.cluster.v1.GetStatusResponse.warnings:type_name -> keystead.cluster.v1.Warning
-	25, // 22: keystead.cluster.v1.GetStatusResponse.disk:type_name -> keystead.cluster.v1.Disk
-	30, // 23: keystead.cluster.v1.ListHotResponse.policy:type_name -> keystead.cluster.v1.HotPolicy
-	31, // 24: keystead.cluster.v1.ListHotResponse.keys:type_name -> keystead.cluster.v1.HotKey
-	4,  // 25: keystead.cluster.v1.ListHotResponse.splits:type_name -> keystead.cluster.v1.Split
-	32, // 26: keystead.cluster.v1.HotKey.kind:type_name -> keystead.common.v1.Kind
-	9,  // 27: keystead.cluster.v1.ClusterService.GetRing:input_type -> keystead.cluster.v1.GetRingRequest
-	12, // 28: keystead.cluster.v1.ClusterService.GetTable:input_type -> keystead.cluster.v1.GetTableRequest
-	14, // 29: keystead.cluster.v1.ClusterService.ListMembers:input_type -> keystead.cluster.v1.ListMembersRequest
-	17, // 30: keystead.cluster.v1.ClusterService.GetOwners:input_type -> keystead.cluster.v1.GetOwnersRequest
-	20, // 31: keystead.cluster.v1.ClusterService.Watch:input_type -> keystead.cluster.v1.WatchRequest
-	23, // 32: keystead.cluster.v1.ClusterService.GetStatus:input_type -> keystead.cluster.v1.GetStatusRequest
-	28, // 33: keystead.cluster.v1.ClusterService.ListHot:input_type -> keystead.cluster.v1.ListHotRequest
-	10, // 34: keystead.cluster.v1.ClusterService.GetRing:output_type -> keystead.cluster.v1.GetRingResponse
-	13, // 35: keystead.cluster.v1.ClusterService.GetTable:output_type -> keystead.cluster.v1.GetTableResponse
-	15, // 36: keystead.cluster.v1.ClusterService.ListMembers:output_type -> keystead.cluster.v1.ListMembersResponse
-	18, // 37: keystead.cluster.v1.ClusterService.GetOwners:output_type -> keystead.cluster.v1.GetOwnersResponse
-	21, // 38: keystead.cluster.v1.ClusterService.Watch:output_type -> keystead.cluster.v1.WatchResponse
-	24, // 39: keystead.cluster.v1.ClusterService.GetStatus:output_type -> keystead.cluster.v1.GetStatusResponse
-	29, // 40: keystead.cluster.v1.ClusterService.ListHot:output_type -> keystead.cluster.v1.ListHotResponse
-	34, // [34:41] is the sub-list for method output_type
-	27, // [27:34] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	28, // 20: keystead.cluster.v1.GetStatusResponse.copies:type_name -> keystead.cluster.v1.Copy
+	27, // 21: keystead.cluster.v1.GetStatusResponse.warnings:type_name -> keystead.cluster.v1.Warning
+	26, // 22: keystead.cluster.v1.GetStatusResponse.disk:type_name -> keystead.cluster.v1.Disk
+	25, // 23: keystead.cluster.v1.GetStatusResponse.awaited:type_name -> keystead.cluster.v1.AwaitedDisk
+	31, // 24: keystead.cluster.v1.ListHotResponse.policy:type_name -> keystead.cluster.v1.HotPolicy
+	32, // 25: keystead.cluster.v1.ListHotResponse.keys:type_name -> keystead.cluster.v1.HotKey
+	4,  // 26: keystead.cluster.v1.ListHotResponse.splits:type_name -> keystead.cluster.v1.Split
+	33, // 27: keystead.cluster.v1.HotKey.kind:type_name -> keystead.common.v1.Kind
+	9,  // 28: keystead.cluster.v1.ClusterService.GetRing:input_type -> keystead.cluster.v1.GetRingRequest
+	12, // 29: keystead.cluster.v1.ClusterService.GetTable:input_type -> keystead.cluster.v1.GetTableRequest
+	14, // 30: keystead.cluster.v1.ClusterService.ListMembers:input_type -> keystead.cluster.v1.ListMembersRequest
+	17, // 31: keystead.cluster.v1.ClusterService.GetOwners:input_type -> keystead.cluster.v1.GetOwnersRequest
+	20, // 32: keystead.cluster.v1.ClusterService.Watch:input_type -> keystead.cluster.v1.WatchRequest
+	23, // 33: keystead.cluster.v1.ClusterService.GetStatus:input_type -> keystead.cluster.v1.GetStatusRequest
+	29, // 34: keystead.cluster.v1.ClusterService.ListHot:input_type -> keystead.cluster.v1.ListHotRequest
+	10, // 35: keystead.cluster.v1.ClusterService.GetRing:output_type -> keystead.cluster.v1.GetRingResponse
+	13, // 36: keystead.cluster.v1.ClusterService.GetTable:output_type -> keystead.cluster.v1.GetTableResponse
+	15, // 37: keystead.cluster.v1.ClusterService.ListMembers:output_type -> keystead.cluster.v1.ListMembersResponse
+	18, // 38: keystead.cluster.v1.ClusterService.GetOwners:output_type -> keystead.cluster.v1.GetOwnersResponse
+	21, // 39: keystead.cluster.v1.ClusterService.Watch:output_type -> keystead.cluster.v1.WatchResponse
+	24, // 40: keystead.cluster.v1.ClusterService.GetStatus:output_type -> keystead.cluster.v1.GetStatusResponse
+	30, // 41: keystead.cluster.v1.ClusterService.ListHot:output_type -> keystead.cluster.v1.ListHotResponse
+	35, // [35:42] is the sub-list for method output_type
+	28, // [28:35] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_keystead_cluster_v1_cluster_proto_init() }
@@ -2950,7 +3063,7 @@ func file_keystead_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_keystead_cluster_v1_cluster_proto_rawDesc), len(file_keystead_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

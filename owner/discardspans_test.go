@@ -19,7 +19,7 @@ func (p *paper) AppendIDs(to []byte, _ *Record) []byte { return append(to, 1) }
 func (p *paper) Awaited(Kind) bool                     { return true }
 func (p *paper) Crowded()                              {}
 func (p *paper) IDs([]byte)                            {}
-func (p *paper) End() bool                             { return true }
+func (p *paper) End(uint64) bool                       { return true }
 func (p *paper) Put(r *Record)                         { p.has[string(r.Key)] = true }
 func (p *paper) Delete(_ uint64, key, _ []byte)        { p.deletes++; delete(p.has, string(key)) }
 func (p *paper) Discard(_ int64, in Span) {

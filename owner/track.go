@@ -210,8 +210,8 @@ type Gatherer interface {
 	// after IDs and before what is deleted or put. now is the moment of what is put next of this shard.
 	Discard(now int64, in Span)
 	// End says that this was all of a shard: of one moment, so that it has to be taken in as a
-	// whole. If it returns false, Gather ends.
-	End() bool
+	// whole. version is the greatest one of its changes until then. If it returns false, Gather ends.
+	End(version uint64) bool
 }
 
 // Track begins to note what changes; a Journal must be set. What is in the store now counts as put, and its ids as
@@ -284,8 +284,9 @@ func (sh *shard) gather(now int64, round uint64, soon int64, to Gatherer) bool {
 	}
 	sh.track.spent.list, sh.track.spent.gone, sh.track.spent.news = reuse(list), reuse(gone), reuse(news)
 	sh.weighLocked()
+	version := sh.version
 	sh.mu.Unlock()
-	return to.End()
+	return to.End(version)
 }
 
 // reuse returns the room of a list for the next but one Gather.

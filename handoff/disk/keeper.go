@@ -79,9 +79,11 @@ type Keeper struct {
 	batch   *Batch
 	failing error // what ended the present Gather
 
-	onDisk []Tenure // the list in the store
-	mine   bool     // the last one of the list is this process
-	floor  uint64   // epoch of the head that was found: it stays true of what Load has put into the objects
+	onDisk   []Tenure // the list in the store
+	mine     bool     // the last one of the list is this process
+	versions uint64   // the greatest one of a change that a round has taken
+	maxPart  int      // maxCommit, but in tests
+	floor    uint64   // epoch of the head that was found: it stays true of what Load has put into the objects
 
 	found    []Stream // as they were on disk
 	streams  map[streamID]streamAt
@@ -122,7 +124,7 @@ type keeperStats struct {
 // OpenKeeper opens what is on disk, which Found tells of and Load reads. Nothing is written
 // before Run.
 func OpenKeeper(cfg Config) (*Keeper, error) {
-	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), asked: make(chan chan snapshotAsked), enlists: make(chan enlisting), streams: map[streamID]streamAt{}, patience: restPatience}
+	k := &Keeper{cfg: cfg, wake: make(chan struct{}, 1), asked: make(chan chan snapshotAsked), enlists: make(chan enlisting), streams: map[streamID]streamAt{}, maxPart: maxCommit, patience: restPatience}
 	for _, kind := range owner.Kinds() {
 		k.kinds[kind] = cfg.Settings.For(kind)
 	}
@@ -281,7 +283,8 @@ func (k *Keeper) Load(objects *owner.Store) (n int, err error) {
 	return n, objects.RaiseVersions(versions)
 }
 
-// lostVersions is more than the versions that a shard gives between two writes of them.
+// lostVersions is more than the versions that a shard gives between two rounds. In a cluster those of another process may come in
+// as well, which has raised its own by so much: the round that takes the first of them writes how far they are.
 const lostVersions = 1 << 30
 
 func anywhere(uint64) bool { return true }

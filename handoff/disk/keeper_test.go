@@ -542,6 +542,29 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestVersionsOfACopy: versions that come from elsewhere do not come again after a crash, though the counter that had them is
+// gone.
+func TestVersionsOfACopy(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "interval")
+	from := begin(t, vfs.NewCrashableMem(), 5, "interval")
+	if err := from.objs.RaiseVersions(3 * lostVersions); err != nil {
+		t.Fatal(err)
+	}
+	from.add("a")
+	l.copyFrom(from, "a")
+	l.round()
+	a, err := l.objs.Delete(l.at, owner.Ref{Key: "a", Name: "counter"}, reqid.ID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.round()
+	next := begin(t, l.crash(rand.New(rand.NewPCG(3, 3))), 5, "interval")
+	next.add("a")
+	if b, err := next.objs.Get(next.at, owner.Ref{Key: "a", Name: "counter"}); err != nil || b.Version <= a.Version {
+		t.Errorf("version %d after %d, %v", b.Version, a.Version, err)
+	}
+}
+
 // TestLate: answers wait for a disk that is behind, are given up in the end, and go on when it
 // keeps up again.
 func TestLate(t *testing.T) {

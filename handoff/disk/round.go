@@ -187,12 +187,11 @@ func (k *Keeper) commit(n noted, tend, clean bool) error {
 	now := k.cfg.Now()
 	//guard:disk-head-first n.head -> k.cfg.Head()
 	h := n.head
-	was, _ := k.store.Head()
-	h.Clock, h.Round, h.Clean, h.Versions = k.clock(now), k.round, clean, was.Versions
+	//guard:disk-versions-of-round k.versions -> 0
+	h.Clock, h.Round, h.Clean, h.Versions = k.clock(now), k.round, clean, k.versions
 	if tend {
 		k.tended = now
 		k.look()
-		h.Versions = k.objects.LastVersion()
 		k.batch.DropLog(h.Clock - int64(k.cfg.Window()+logSlack))
 	}
 	h.Durability = k.cfg.Settings.String()
@@ -325,7 +324,7 @@ func (k *Keeper) Put(r *owner.Record) {
 	// A store that is not whole counts for nothing yet, so that its batches need not be of one
 	// moment; and all that a shard has may be more than fits one.
 	if !k.begun && k.failing == nil {
-		k.End()
+		k.part()
 	}
 }
 
@@ -356,8 +355,14 @@ func (k *Keeper) Discard(now int64, in owner.Span) {
 }
 
 // End implements owner.Gatherer.
-func (k *Keeper) End() bool {
-	if k.failing != nil || k.batch.Size() < maxCommit {
+func (k *Keeper) End(version uint64) bool {
+	k.versions = max(k.versions, version)
+	return k.part()
+}
+
+// part commits what a round has until now, if that is much.
+func (k *Keeper) part() bool {
+	if k.failing != nil || k.batch.Size() < k.maxPart {
 		return k.failing == nil
 	}
 	k.failing = k.store.Commit(k.batch, false)

@@ -21,9 +21,9 @@ type between struct {
 	f func()
 }
 
-func (b between) End() bool {
+func (b between) End(version uint64) bool {
 	b.f()
-	return b.Keeper.End()
+	return b.Keeper.End(version)
 }
 
 // roundWith is a round with something done after each shard of it.

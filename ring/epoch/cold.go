@@ -116,6 +116,7 @@ func (c *cold) find(of table.Holder, gone uint64, alive func(table.Holder) bool)
 	m, is := c.of.Member(of.Node)
 	r := c.heard[m.Holder()]
 	if of.None() || !is || r == nil ||
+		m.Leaves() || //guard:heard-stays
 		!alive(m.Holder()) || //guard:heard-lives
 		!slices.Contains(r.Incarnations, of.Incarnation) { //guard:disk-of-incarnation
 		return found{}, false

@@ -110,6 +110,25 @@ func told(c table.Command, ok bool) string {
 
 func everybody(table.Holder) bool { return true }
 
+// TestColdLeaves: a process that is about to stop is given no rows from its disk, which would be
+// refused again and again; what else there is to do is done meanwhile.
+func TestColdLeaves(t *testing.T) {
+	tab := allDead(t, table.Always)
+	tab = grown(t, tab, table.Command{Drain: &table.Drain{Member: process("n1", 2), Stop: true}})
+	k := newCold(0, 0)
+	k.learned(tab, 0)
+	k.hear(process("n1", 2), report(1, 2))
+	if c, ok := k.next(0, everybody); ok {
+		t.Fatalf("it proposes %s", told(c, ok))
+	}
+	k.hear(process("n2", 2), report(1, 2))
+	c, ok := k.next(int64(judgeEvery), everybody)
+	if told(c, ok) != "n2/2 from n2/1" {
+		t.Fatalf("it proposes %s", told(c, ok))
+	}
+	grown(t, tab, c)
+}
+
 // TestColdChoice: from which disk rows go on that n1/1 owned and n2/1 stood by for, and after how
 // long.
 func TestColdChoice(t *testing.T) {

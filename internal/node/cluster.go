@@ -202,6 +202,9 @@ func (c *cluster) start() (err error) {
 			TTL:      cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
 			Snapshots: c.cfg.Wires.Snapshots, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		}
+		if c.disk != nil {
+			conf.Disk, conf.Enlist = c.disk.report, c.disk.become
+		}
 		c.group, err = epoch.Start(conf)
 	}
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -33,16 +35,17 @@ type clusterDisk struct {
 	store    *owner.Store // set by begin
 	found    disk.Head    // what the last process has left; zero = nothing
 
-	mu      sync.Mutex // guards what follows
-	epoch   uint64     // of what memory has for rows that wait for an earlier process of the node
-	streams map[streamID]uint64
+	mu      sync.Mutex               // guards what follows
+	epoch   uint64                   // of what memory has for rows that wait for an earlier process of the node
+	streams map[streamID]disk.Stream // the last that was known of each stream of this process
 }
 
-// streamID names a stream of records: numbers of sessions are those of its source.
+// streamID names a stream of records.
 type streamID struct {
-	peer    table.Holder
-	out     bool
-	session uint64
+	of          uint64 // incarnation of this node
+	node        string // at the other end
+	incarnation uint64
+	out         bool
 }
 
 // maxStreams bounds the streams that are remembered: more than one to and one from every node.
@@ -62,7 +65,7 @@ func (c *cluster) openDisk() error {
 		}
 		return nil
 	}
-	d := &clusterDisk{c: c, settings: s, streams: map[streamID]uint64{}}
+	d := &clusterDisk{c: c, settings: s, streams: map[streamID]disk.Stream{}}
 	for {
 		if d.keeper, err = disk.OpenKeeper(d.config()); err != nil {
 			return fmt.Errorf("opening the store on disk: %w", clusterDiskHint(dir, err))
@@ -139,7 +142,7 @@ func (c *cluster) putAside(dir string, why error) error {
 
 func (d *clusterDisk) config() disk.Config {
 	conf := keeperConfig(&d.c.cfg, d.settings)
-	conf.Head, conf.Noted = d.head, d.noted
+	conf.Head, conf.Noted, conf.Streams = d.head, d.noted, d.current
 	return conf
 }
 
@@ -158,22 +161,20 @@ func (d *clusterDisk) noted() func() {
 	return func() {}
 }
 
-// current returns how far streams are, those that have ended included: by these numbers two disks
-// are compared that a row names.
-func (d *clusterDisk) current() (all []stream) {
+// current returns how far the streams of records are, to this node and from it.
+func (d *clusterDisk) current() []disk.Stream {
 	now := d.c.state.streams()
+	of := d.c.serving.Self().Incarnation
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.streams) > maxStreams {
 		clear(d.streams)
 	}
-	for _, s := range now {
-		d.streams[streamID{s.Peer, s.Out, s.Session}] = s.Number
+	for i := range now {
+		now[i].Of = of
+		d.streams[streamID{of, now[i].Node, now[i].Incarnation, now[i].Out}] = now[i]
 	}
-	for id, number := range d.streams {
-		all = append(all, stream{Peer: id.peer, Out: id.out, Session: id.session, Number: number})
-	}
-	return all
+	return now
 }
 
 // first returns the incarnation of this process: one that no process has had that had the disk.
@@ -240,7 +241,8 @@ func (d *clusterDisk) learned(t *table.Table) {
 	}
 	waits := map[uint64]bool{}
 	for i := range t.Rows {
-		for _, h := range [2]table.Holder{t.Rows[i].Was, t.Rows[i].Stood} {
+		r := &t.Rows[i]
+		for _, h := range [4]table.Holder{r.Owner, r.Standby, r.Was, r.Stood} {
 			if h.Node == self.Node {
 				waits[h.Incarnation] = true
 			}
@@ -249,12 +251,11 @@ func (d *clusterDisk) learned(t *table.Table) {
 	d.keeper.Named(func(incarnation uint64) bool { return waits[incarnation] })
 }
 
-// become is called before this process asks to be admitted as another incarnation: what it has
-// counts for the rows that wait for the one that it was.
+// become is called before this process asks to be admitted, also when it does so again as another incarnation: what
+// it has then counts for the rows that wait for the one that it was.
 func (d *clusterDisk) become(incarnation uint64) error {
 	epoch := d.c.serving.CleanEpoch()
-	d.current()
-	if err := d.enlist(incarnation); err != nil {
+	if err := d.enlist(incarnation); err != nil || incarnation == d.c.self.Incarnation {
 		return err
 	}
 	d.mu.Lock()
@@ -286,12 +287,10 @@ func (d *clusterDisk) report(full bool) *peerv1.DiskReport {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r.Epoch = d.epoch
-	all := map[streamID]uint64{}
-	for id, number := range d.streams {
-		all[id] = number
-	}
-	for id, number := range all {
-		r.Streams = append(r.Streams, &peerv1.DiskStream{Node: id.peer.Node, Incarnation: id.peer.Incarnation, Out: id.out, Session: id.session, Number: number})
+	all := slices.Concat(d.keeper.FoundStreams(), slices.Collect(maps.Values(d.streams)))
+	slices.SortFunc(all, func(a, b disk.Stream) int { return cmp.Compare(a.Of, b.Of) }) // the last one of a peer counts
+	for _, s := range all {
+		r.Streams = append(r.Streams, &peerv1.DiskStream{Node: s.Node, Incarnation: s.Incarnation, Out: s.Out, Session: s.Session, Number: s.Number})
 	}
 	return r
 }
@@ -359,6 +358,9 @@ type forHandoff struct{ *disk.Keeper }
 
 // Always reports whether answers about objects of a kind wait until they are on disk.
 func (f forHandoff) Always(k owner.Kind) bool { return f.Status().Settings.For(k) == disk.Always }
+
+// Urge asks for a round soon.
+func (f forHandoff) Urge() { f.Crowded() }
 
 // Interval returns by how much the disk may be behind.
 func (f forHandoff) Interval() time.Duration { return f.Status().Settings.Interval }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/keystead/keystead/handoff"
+	"github.com/keystead/keystead/handoff/disk"
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/owner"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -72,14 +73,7 @@ func (s *state) run(store *owner.Store) {
 }
 
 // streams returns how far the streams of records are, from this node and to it.
-func (s *state) streams() (all []stream) { return nil }
-
-// stream is how far one of them is.
-type stream struct {
-	Peer            table.Holder // at the other end
-	Out             bool         // from this node
-	Session, Number uint64
-}
+func (s *state) streams() (all []disk.Stream) { return nil }
 
 // sent returns how many bytes the copies that are being made have sent.
 func (s *state) sent() (bytes int64) {

@@ -181,7 +181,7 @@ func (s *Sender) sendOne(st stream, b *batch) error {
 		s.mu.Unlock()
 	}
 	err := st.Send(&peerv1.FeedRequest{Request: &peerv1.FeedRequest_Batch{Batch: &peerv1.FeedBatch{
-		Session: s.cfg.Session, First: b.first, Count: uint32(b.count), Epoch: b.epoch, Records: b.buf, Checksum: b.sum,
+		Session: s.cfg.Session, First: b.first, Count: uint32(b.count), Epoch: b.epoch, Records: b.buf, Checksum: b.sum, Urgent: b.urgent,
 	}}})
 	s.mu.Lock()
 	b.sending = false
@@ -204,8 +204,11 @@ func (s *Sender) receive(st stream) error {
 			return ErrNonsense
 		}
 		s.mu.Lock()
-		ok := s.sentHereLocked(ack.Applied) && s.ackLocked(ack.Applied)
-		s.watchLocked()
+		kept := s.kept.Load()
+		ok := s.sentHereLocked(ack.Applied) && s.ackLocked(ack.Applied) && s.keepLocked(ack.Kept)
+		if s.kept.Load() == kept || s.sent == 0 { // its disk is no sign that the target takes records in
+			s.watchLocked()
+		}
 		s.mu.Unlock()
 		if !ok {
 			return ErrNonsense

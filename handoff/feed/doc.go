@@ -51,9 +51,22 @@
 // not the order of arrival. A batch names its session, and is checked as a whole
 // (lengths, CRC-32C) before any record of it is installed.
 //
+// # What is on disk
+//
+// An acknowledgement has a second number: up to that one, all records are on the target's disk
+// (Sender.Kept). The disk is written in rounds. What is installed when a round begins is noted
+// (Intake.Note), and told when all of the round is synced, whether a record has come since or
+// not. A round that began before a copy did tells nothing of the copy: the Begin has a greater
+// number. What the target dropped counts as kept, as it counts as installed: nobody that may
+// still answer waits for it. A new session begins at 0; a later connection of a session tells the
+// number again. A target that keeps nothing on disk, or is older, says 0 for ever.
+//
+// Rounds come by themselves; a batch that is urgent asks for one: it has a record of a kind of
+// which answers wait for the disk, or ends a copy.
+//
 // # Non-guarantees
 //
-// A record may be installed that is never acknowledged. Nothing is kept on disk,
+// A record may be installed that is never acknowledged. Nothing is kept on disk here,
 // and nobody is asked who the sender is: that is for the connection's handshake.
 // Whether the source may say anything about a record's object is for Install to
 // judge.

@@ -65,8 +65,8 @@ func FuzzBatch(f *testing.F) {
 		}
 		defer c.end(nil)
 		applied, refused := i.installBatch(c, &b)
-		if uint64(len(installed)) != c.session.applied || refused == nil && applied != c.session.applied || refused != nil && applied != 0 {
-			t.Fatalf("acknowledged %d, says it has %d, installed %d, %v", applied, c.session.applied, len(installed), refused)
+		if uint64(len(installed)) != c.session.applied.Load() || refused == nil && applied != c.session.applied.Load() || refused != nil && applied != 0 {
+			t.Fatalf("acknowledged %d, says it has %d, installed %d, %v", applied, c.session.applied.Load(), len(installed), refused)
 		}
 		if refused == nil && (b.First != 1 || len(installed) != int(b.Count)) {
 			t.Fatalf("%d from %d on make %d", b.Count, b.First, len(installed))

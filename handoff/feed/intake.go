@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,6 +44,9 @@ type IntakeConfig struct {
 	// Install takes a record in, and does not keep its bytes. An error refuses the
 	// stream. Neither it nor the two above are called twice at a time for one source.
 	Install func(from table.Holder, record []byte) error
+	// Urgent is told of each batch of which a source waits until this process's disk has it. It
+	// must not wait. nil = nobody is.
+	Urgent func()
 	// MaxSources bounds the sources that are remembered. The one that was silent
 	// longest is forgotten for a new one. Default 128.
 	MaxSources int
@@ -81,8 +85,10 @@ type source struct {
 
 // session is what a source sends under one number.
 type session struct {
-	number  uint64
-	applied uint64   // guarded by source.turn: last record installed
+	number uint64
+	// applied is the last record installed; written by the one whose turn it is.
+	applied atomic.Uint64
+	kept    uint64   // guarded by Intake.mu: all up to this one is on disk. Invariant: kept <= applied
 	refused *Refused // guarded by source.turn: why no more is taken in
 	conn    *inbound // guarded by Intake.mu
 }
@@ -93,6 +99,7 @@ type inbound struct {
 	session *session
 	number  uint64
 	target  table.Holder
+	kept    chan struct{}   // capacity 1: there is something to tell of session.kept
 	ctx     context.Context // ends with the stream, or with errSuperseded
 	end     context.CancelCauseFunc
 	epoch   uint64 // this node goes by a table of this epoch, or a later one; of the stream's goroutine
@@ -167,8 +174,11 @@ func (i *Intake) Feed(st grpc.BidiStreamingServer[peerv1.FeedRequest, peerv1.Fee
 				return i.refuse(st, c, refused)
 			}
 			// gofail: var feedAckSend struct{}
-			err := st.Send(&peerv1.FeedResponse{Response: &peerv1.FeedResponse_Ack{Ack: &peerv1.FeedAck{Applied: applied}}})
-			if err != nil {
+			if err := i.acknowledge(st, c, applied); err != nil {
+				return err
+			}
+		case <-c.kept:
+			if err := i.acknowledge(st, c, c.session.applied.Load()); err != nil {
 				return err
 			}
 		case <-c.ctx.Done():
@@ -217,7 +227,7 @@ func (i *Intake) welcome(ctx context.Context, h *peerv1.FeedHello) (c *inbound, 
 		c.end(nil)
 		return c, 0, known, c.session.refused
 	}
-	return c, c.session.applied, known, nil
+	return c, c.session.applied.Load(), known, nil
 }
 
 // judge looks whether a hello makes sense, here.
@@ -269,7 +279,11 @@ func (i *Intake) admit(ctx context.Context, h *peerv1.FeedHello) (c *inbound, kn
 		was.conn.end(errSuperseded)
 	}
 	target := table.Holder{Node: h.Target, Incarnation: h.TargetIncarnation}
-	c = &inbound{source: s, session: s.now, number: h.Connection, target: target}
+	c = &inbound{source: s, session: s.now, number: h.Connection, target: target, kept: make(chan struct{}, 1)}
+	//guard:feed-kept-again s.now.kept > 0 -> false
+	if s.now.kept > 0 {
+		c.kept <- struct{}{} // what was told over the connection before may be lost
+	}
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	s.now.conn = c
 	i.hearLocked(s)
@@ -376,14 +390,14 @@ func (i *Intake) installBatch(c *inbound, b *peerv1.FeedBatch) (applied uint64, 
 	case self != c.target:
 		return 0, refuse(peerv1.FeedReason_FEED_REASON_OTHER_TARGET, "this is %s/%d now", self.Node, self.Incarnation)
 	//guard:feed-gap
-	case b.First > s.applied+1:
-		return 0, refuse(peerv1.FeedReason_FEED_REASON_GAP, "record %d came after %d", b.First, s.applied)
+	case b.First > s.applied.Load()+1:
+		return 0, refuse(peerv1.FeedReason_FEED_REASON_GAP, "record %d came after %d", b.First, s.applied.Load())
 	}
 	rest := b.Records
 	for seq := b.First; seq < b.First+uint64(b.Count); seq++ {
 		record, isControl, more, _ := cut(rest) // check has done so too
 		rest = more
-		if seq <= s.applied {
+		if seq <= s.applied.Load() {
 			continue // it was installed, and the acknowledgement was lost
 		}
 		if c.ctx.Err() != nil {
@@ -394,10 +408,13 @@ func (i *Intake) installBatch(c *inbound, b *peerv1.FeedBatch) (applied uint64, 
 			s.refused = refuse(peerv1.FeedReason_FEED_REASON_NOT_TAKEN, "record %d: %v", seq, err)
 			return 0, s.refused
 		}
-		s.applied = seq
+		s.applied.Store(seq)
 		installed++
 	}
-	return s.applied, nil
+	if b.Urgent && i.cfg.Urgent != nil {
+		i.cfg.Urgent()
+	}
+	return s.applied.Load(), nil
 }
 
 // install takes one record in.

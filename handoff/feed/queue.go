@@ -31,6 +31,7 @@ type batch struct {
 	epoch        uint64
 	sum          uint32
 	sending      bool // gRPC may be reading buf
+	urgent       bool // somebody waits until the target's disk has one of the records
 }
 
 func (b *batch) last() uint64 { return b.first + b.count - 1 }
@@ -84,8 +85,8 @@ func (s *Sender) addLocked(b *batch, start int, mark uint32) {
 		return
 	}
 	binary.LittleEndian.PutUint32(b.buf[start:], uint32(size)|mark)
-	s.kept += prefix + size
-	if s.kept > s.cfg.MaxUnacked {
+	s.bytes += prefix + size
+	if s.bytes > s.cfg.MaxUnacked {
 		s.failLocked(ErrOverflow)
 		return
 	}
@@ -132,6 +133,10 @@ func (s *Sender) nextLocked(now int64) *batch {
 	b := s.queue[s.sent]
 	b.sealed, b.sending = true, true
 	b.seen(now)
+	s.unkept.add(b.last(), now)
+	if b.urgent {
+		s.unkeptOf.add(b.last(), now)
+	}
 	s.sent++
 	s.stats.Batches++
 	return b
@@ -154,8 +159,8 @@ func (s *Sender) ackLocked(applied uint64) bool {
 	}
 	s.queue = slices.Delete(s.queue, 0, n)
 	s.sent = max(s.sent-n, 0)
-	s.letLocked(&s.room, s.kept < s.cfg.CopyWindow)
-	s.letLocked(&s.crowd, s.kept < s.cfg.CrowdWindow)
+	s.letLocked(&s.room, s.bytes < s.cfg.CopyWindow)
+	s.letLocked(&s.crowd, s.bytes < s.cfg.CrowdWindow)
 	s.progress = s.progress || applied > was
 	return true
 }
@@ -170,7 +175,7 @@ func (s *Sender) letLocked(opens *chan struct{}, room bool) {
 
 // retireLocked lets go of a batch that is acknowledged.
 func (s *Sender) retireLocked(b *batch) {
-	s.kept -= len(b.buf)
+	s.bytes -= len(b.buf)
 	if b.wait != nil {
 		close(b.wait)
 		b.wait = nil
@@ -198,9 +203,12 @@ func (s *Sender) failLocked(err error) {
 			close(b.wait)
 		}
 	}
-	s.queue, s.free, s.sent, s.kept = nil, nil, 0, 0
+	s.queue, s.free, s.sent, s.bytes = nil, nil, 0, 0
 	s.letLocked(&s.room, true)
 	s.letLocked(&s.crowd, true)
+	s.letLocked(&s.rises, true)
+	s.unkept.clear()
+	s.unkeptOf.clear()
 	close(s.failed)
 	s.cancel()
 }

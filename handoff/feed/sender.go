@@ -56,6 +56,9 @@ type SenderConfig struct {
 	Dial func(ctx context.Context) (grpc.ClientConnInterface, error)
 	// Epoch is that of the table by which the source goes.
 	Epoch func() uint64
+	// Always reports whether answers about objects of a kind wait until what they tell is on the
+	// target's disk. nil = none do.
+	Always func(kind owner.Kind) bool
 	// Now is a monotonic clock, in nanoseconds.
 	Now func() int64
 
@@ -95,6 +98,8 @@ type Sender struct {
 	last   atomic.Uint64        // written under mu
 	acked  atomic.Uint64        // written under mu. Invariant: acked <= last
 	lastOf [slots]atomic.Uint64 // by the low bits of the hash; written under mu
+	kept   atomic.Uint64        // written under mu. Invariant: kept <= acked
+	always keptOf               // written under mu
 	past   chan struct{}        // closed from the start
 	failed chan struct{}        // closed when err is there
 	wake   chan struct{}        // capacity 1: there may be something to send
@@ -106,13 +111,16 @@ type Sender struct {
 	mu       sync.Mutex
 	queue    []*batch      // guarded by mu: not acknowledged, in order
 	sent     int           // guarded by mu: of the queue, over the present connection
-	kept     int           // guarded by mu: bytes in the queue
+	bytes    int           // guarded by mu: in the queue
 	free     []*batch      // guarded by mu: to be used again
-	room     chan struct{} // guarded by mu: closed when kept is below the window of copies; nil = nobody waits
+	room     chan struct{} // guarded by mu: closed when bytes is below the window of copies; nil = nobody waits
 	crowd    chan struct{} // guarded by mu: … below that of crowds
 	err      error         // guarded by mu: why the sender failed
 	watch    *time.Timer   // guarded by mu: breaks the present connection if nothing moves; nil = there is none
 	progress bool          // guarded by mu: the present connection acknowledged something
+	rises    chan struct{} // guarded by mu: closed when kept rises; nil = nobody waits
+	unkept   marks         // guarded by mu: of what was sent and is not kept
+	unkeptOf marks         // guarded by mu: … of what is urgent
 	stats    Stats         // guarded by mu, but for what Stats counts when asked
 }
 
@@ -132,6 +140,9 @@ func NewSender(cfg SenderConfig) *Sender {
 	s := &Sender{
 		cfg: cfg, past: make(chan struct{}), failed: make(chan struct{}), wake: make(chan struct{}, 1),
 		rnd: rand.New(rand.NewPCG(cfg.Session, cfg.Source.Incarnation)),
+	}
+	if cfg.Always != nil {
+		s.always.of = make([]atomic.Uint64, alwaysSlots)
 	}
 	close(s.past)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -173,6 +184,11 @@ func (s *Sender) append(r *owner.Record, now int64) (seq uint64, size int) {
 	seq = s.last.Add(1)
 	//guard:feed-last-of
 	s.lastOf[r.Hash%slots].Store(seq)
+	if s.cfg.Always != nil && s.cfg.Always(r.Kind) {
+		//guard:feed-last-always
+		s.always.of[r.Hash%alwaysSlots].Store(seq)
+		s.urgentLocked(seq)
+	}
 	return seq, size
 }
 
@@ -190,11 +206,12 @@ func (s *Sender) Begin(ranges []serving.Range) uint64 {
 }
 
 // Versions has versions of objects at the target rise above this one, and returns the number
-// of that. Members of a cluster know it from level 5 on.
+// of that, which is urgent: it ends a copy. Members of a cluster know it from level 5 on.
 func (s *Sender) Versions(last uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.controlLocked(func(b []byte) []byte { return appendVersions(b, last) })
+	s.urgentLocked(s.last.Load())
 	return s.last.Load()
 }
 
@@ -266,7 +283,7 @@ func (s *Sender) CrowdRoom(ctx context.Context) error {
 func (s *Sender) Unacked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kept
+	return s.bytes
 }
 
 // below waits until less than so many bytes are unacknowledged. opens is the channel that
@@ -274,7 +291,7 @@ func (s *Sender) Unacked() int {
 func (s *Sender) below(ctx context.Context, window int, opens *chan struct{}) error {
 	for {
 		s.mu.Lock()
-		if s.err != nil || s.kept < window {
+		if s.err != nil || s.bytes < window {
 			err := s.err
 			s.mu.Unlock()
 			return err
@@ -321,6 +338,6 @@ func (s *Sender) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
-	st.Unacked, st.UnackedLen = s.last.Load()-s.acked.Load(), s.kept
+	st.Unacked, st.UnackedLen = s.last.Load()-s.acked.Load(), s.bytes
 	return st
 }

@@ -491,6 +491,9 @@ func TestNonsense(t *testing.T) {
 	ack := func(applied uint64) *peerv1.FeedResponse {
 		return &peerv1.FeedResponse{Response: &peerv1.FeedResponse_Ack{Ack: &peerv1.FeedAck{Applied: applied}}}
 	}
+	keeps := func(applied, kept uint64) *peerv1.FeedResponse {
+		return &peerv1.FeedResponse{Response: &peerv1.FeedResponse_Ack{Ack: &peerv1.FeedAck{Applied: applied, Kept: kept}}}
+	}
 	for name, row := range map[string]struct {
 		say   []*peerv1.FeedResponse
 		acked uint64
@@ -502,6 +505,8 @@ func TestNonsense(t *testing.T) {
 		"a second welcome":              {[]*peerv1.FeedResponse{welcome(false, 0), welcome(true, 1)}, 0},
 		"acks what was never sent":      {[]*peerv1.FeedResponse{welcome(false, 0), ack(1), ack(12)}, 1},
 		"acks what was never appended":  {[]*peerv1.FeedResponse{welcome(false, 0), ack(1), ack(99)}, 1},
+		"keeps what it does not have":   {[]*peerv1.FeedResponse{welcome(false, 0), keeps(1, 2)}, 1},
+		"loses what it kept":            {[]*peerv1.FeedResponse{welcome(false, 0), keeps(1, 1), keeps(2, 0)}, 2},
 		"takes an acknowledgement back": {[]*peerv1.FeedResponse{welcome(false, 0), ack(1), ack(0)}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,54 @@
+package feed
+
+import (
+	"google.golang.org/grpc"
+
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+)
+
+// noted is how far a session was.
+type noted struct {
+	session *session
+	applied uint64
+}
+
+// Note notes what is installed now, of all sessions. The caller calls what it returns, when all
+// of that is on disk: then the sources are told. Of what a round on disk finds beside, because it
+// was installed after Note, nothing is told.
+func (i *Intake) Note() (synced func()) {
+	i.mu.Lock()
+	notes := make([]noted, 0, len(i.sources))
+	for _, s := range i.sources {
+		if s.now != nil {
+			notes = append(notes, noted{s.now, s.now.applied.Load()})
+		}
+	}
+	i.mu.Unlock()
+	return func() { i.keep(notes) }
+}
+
+// keep has connections tell that all is on disk that was noted.
+func (i *Intake) keep(notes []noted) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, n := range notes {
+		//guard:feed-note-first n.applied -> n.session.applied.Load()
+		if n.applied <= n.session.kept {
+			continue
+		}
+		//guard:feed-note-first n.applied -> n.session.applied.Load()
+		n.session.kept = n.applied
+		select {
+		case n.session.conn.kept <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// acknowledge tells a source what is installed, and what of it is on disk.
+func (i *Intake) acknowledge(st grpc.BidiStreamingServer[peerv1.FeedRequest, peerv1.FeedResponse], c *inbound, applied uint64) error {
+	i.mu.Lock()
+	kept := c.session.kept
+	i.mu.Unlock()
+	return st.Send(&peerv1.FeedResponse{Response: &peerv1.FeedResponse_Ack{Ack: &peerv1.FeedAck{Applied: applied, Kept: min(kept, applied)}}})
+}

@@ -167,21 +167,22 @@ func (s *Source) copy(l *link, j *job, ranges []serving.Range) {
 			s.totals.objects.Add(objects)
 			s.totals.bytes.Add(bytes)
 			objects, bytes = 0, 0
-			return s.room(l) == nil && s.rest(n) && s.wanted(l, j)
+			return s.room(l) == nil && s.awaitDisk(l) && s.rest(n) && s.wanted(l, j)
 		})
 	// Objects that are gone have left no record, and their versions are never given again.
 	//guard:copy-versions s.routes.Load().table.Uses(owner.DeleteLevel) -> false
 	if s.routes.Load().table.Uses(owner.DeleteLevel) {
 		l.feed.Versions(s.store.Load().LastVersion())
 	}
+	last := l.feed.Last()
 	if !whole ||
-		l.feed.Wait(s.ctx, l.feed.Last()) != nil { //guard:copy-acknowledged
+		l.feed.Wait(s.ctx, last) != nil { //guard:copy-acknowledged
 		s.nudge() // tendLocked sees the failure
 		return
 	}
 	s.totals.copied.Add(int64(len(ranges)))
 	s.mu.Lock()
-	j.caught = true
+	j.caught, j.last = true, last
 	s.mu.Unlock()
 	s.cfg.Log.Info("copied rows", "to", l.to.Node, "rows", len(ranges), "objects", j.sent.objects.Load(), "bytes", j.sent.bytes.Load(), "took", time.Duration(s.cfg.Now()-j.began))
 	s.nudge()

@@ -21,6 +21,15 @@
 //	a flip:    freeze → all have everything → close → Flip agreed: the new owner's
 //	           standby is the old owner, until it has made the one that the ring wants
 //
+// # Disks
+//
+// Where the table says that disks count (table.Durable), the disk of each process that it names
+// for a row has what was told of the row: the same waits are for disks as well (Source.has,
+// Source.ownHas). Under always an answer waits for the last round of its own disk and of the disks of
+// those whose memory it waits for; under interval, while one of them is behind by more than that.
+// A Sync and a Flip are proposed when the target's disk has all. A standby whose disk does not
+// keep up is taken out (slowDisk). Decision 66 has the protocol, model/cold.pml its model.
+//
 // # How it holds
 //
 // All records of a source to a target go over one ordered stream (package feed),

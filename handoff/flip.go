@@ -89,40 +89,47 @@ func (s *Source) flip(f table.Flip) {
 
 // flush waits until the target has all of the rows, and those that are to know of
 // what was decided about them do. It returns false if the target does not have
-// all of them any more, or does not keep up: the rows are frozen meanwhile.
+// all of them any more, or does not keep up: the rows are frozen meanwhile. Where disks count, the
+// target's disk has had the copy before the rows were frozen. Now it gets what was decided since, of
+// the kinds whose answers wait for it: the new owner is named for that. Of other kinds it may lack
+// what a standby's may.
 func (s *Source) flush(f *table.Flip) bool {
 	s.mu.Lock()
 	l := s.plan.links[f.To]
-	f.WantSince, f.Standby = s.plan.table.WantSince, s.plan.self
+	f.WantSince, f.Standby, f.Kept = s.plan.table.WantSince, s.plan.self, durable(s.plan.table)
 	whole := l != nil
-	waits := map[*link]uint64{}
+	waits := map[*link]need{}
 	for _, end := range f.Ends {
 		i := s.plan.table.Find(end)
 		whole = whole && s.plan.table.Rows[i].Owner == s.plan.self && s.plan.has(i, f.To)
 		for _, w := range s.routes.Load().rows[i].wait {
-			waits[w] = w.feed.Last()
+			waits[w] = need{acked: w.feed.Last()}
 		}
 	}
 	s.mu.Unlock()
 	if !whole {
 		return false
 	}
-	waits[l] = l.feed.Last()
-	for w, seq := range waits {
-		if !s.awaitFlush(f.Ends, w, seq, w == l) {
+	all := need{acked: l.feed.Last()}
+	//guard:flip-of-disk f.Kept -> false
+	if f.Kept {
+		all.kept = l.feed.LastUrgent()
+	}
+	waits[l] = all
+	for w, n := range waits {
+		if !s.awaitFlush(f.Ends, w, n, w == l) {
 			return false
 		}
 	}
 	return s.pause(leaveTime)
 }
 
-// awaitFlush waits until a process has acknowledged all up to seq or, unless it is the
-// target, answers for the rows wait for it no more. It returns false if the source is
+// awaitFlush waits until a process has what is needed or, unless it is the target, answers for the rows wait for it no more. It returns false if the source is
 // closed, or if the target fails or does not keep up.
-func (s *Source) awaitFlush(ends []uint64, w *link, seq uint64, target bool) bool {
+func (s *Source) awaitFlush(ends []uint64, w *link, n need, target bool) bool {
 	//guard:flip-flushes
-	for w.feed.Acked() < seq {
-		done, changed, pulse := w.feed.Done(seq), s.routes.Load().changed, *s.pulse.Load()
+	for w.feed.Acked() < n.acked || w.feed.Kept() < n.kept {
+		done, changed, pulse := w.done(n), s.routes.Load().changed, *s.pulse.Load()
 		failed := w.feed.Err() != nil
 		switch {
 		case target && failed:

@@ -57,8 +57,9 @@ var errUnknown = errors.New("the outcome is unknown")
 type world struct {
 	t     *testing.T
 	began time.Time
-	ids   atomic.Uint64 // of commands
-	looks atomic.Int64  // at the clock
+	disks func(p *process) *fakeDisk // of processes that start; nil = they have none
+	ids   atomic.Uint64              // of commands
+	looks atomic.Int64               // at the clock
 
 	mu           sync.Mutex
 	table        *table.Table              // guarded by mu
@@ -77,6 +78,7 @@ type process struct {
 	store  *owner.Store
 	source *Source
 	target *Target
+	disk   *fakeDisk // nil = it has none
 	l      *bufconn.Listener
 	into   func(r *owner.Record) // called before a record goes to the source, under the lock of a shard
 
@@ -111,21 +113,33 @@ func (w *world) start(node string, incarnation uint64) *process {
 	p.rule = serving.New(p.self)
 	p.rule.Extend(int64(time.Hour))
 	log := slog.New(slog.DiscardHandler)
-	p.source = New(Config{Propose: p.propose, Dial: p.dial, Rule: p.rule, NewID: w.newID, Now: w.now, Log: log,
-		Heard: func(int64) bool { return !p.unheard.Load() }})
+	conf := Config{Propose: p.propose, Dial: p.dial, Rule: p.rule, NewID: w.newID, Now: w.now, Log: log,
+		Heard: func(int64) bool { return !p.unheard.Load() }}
+	var urgent func()
+	if w.disks != nil {
+		p.disk = w.disks(p)
+		conf.Disk, urgent = p.disk, p.disk.Urge
+	}
+	p.source = New(conf)
 	var err error
 	if p.store, err = owner.New(owner.Config{Rule: p, Sink: p, Shards: 4, MaxWaitersPerLock: owner.MaxQueue}, w.now()); err != nil {
 		w.t.Fatal(err)
 	}
-	p.target = NewTarget(TargetConfig{Rule: p.rule, Store: p.store, Await: p.await, Now: w.now, Log: log})
+	p.target = NewTarget(TargetConfig{Rule: p.rule, Store: p.store, Await: p.await, Now: w.now, Urgent: urgent, Log: log})
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(4 << 20))
 	peerv1.RegisterStateServiceServer(server, p.target.Intake)
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(p.l) })
 	p.source.Run(p.store)
+	if p.disk != nil {
+		running.Go(p.disk.run)
+	}
 	w.t.Cleanup(func() {
 		for _, x := range p.all() {
 			x.flow()
+		}
+		if p.disk != nil {
+			close(p.disk.over)
 		}
 		p.source.Close()
 		server.Stop()
@@ -134,7 +148,7 @@ func (w *world) start(node string, incarnation uint64) *process {
 	w.mu.Lock()
 	w.nodes[p.self] = p
 	w.mu.Unlock()
-	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: node, Incarnation: incarnation, HashKey: node, Level: table.Level}}})
+	w.apply(table.Command{Admit: &table.Admit{Member: table.Member{Node: node, Incarnation: incarnation, HashKey: node, Level: max(table.Level, table.DiskLevel)}}})
 	return p
 }
 

@@ -18,6 +18,7 @@ type plan struct {
 	table *table.Table
 	own   []int        // the rows of table that are this process's, in order
 	self  table.Holder // this process
+	disk  Disk         // of this process; nil = there is none
 
 	links map[table.Holder]*link // to processes that have or get copies
 	retry map[table.Holder]int64 // when a new link may be made, after one has failed
@@ -55,6 +56,7 @@ type job struct {
 	to     table.Holder
 	ranges []serving.Range // guarded by Source.mu; only shrinks
 	caught bool            // guarded by Source.mu: the target has all of it
+	last   uint64          // guarded by Source.mu: when caught, all of it was sent before the record after this one
 
 	began    int64 // by Config.Now
 	expected int64 // about how many objects there are
@@ -153,6 +155,9 @@ func (p *plan) tend(l *link, now int64) care {
 	c := care{why: "it does not keep up"}
 	c.behind = failed ||
 		l.feed.Lag(now) >= int64(slowStandby) //guard:slow-taken-out
+	if !c.behind && p.late(l, now) {
+		c.behind, c.why = true, "its disk does not keep up"
+	}
 	switch {
 	case !c.behind:
 		l.behindAt = 0
@@ -306,7 +311,8 @@ func (p *plan) has(i int, to table.Holder) bool {
 	}
 	after, upTo := p.table.Segment(i)
 	seg := serving.Range{After: after, UpTo: upTo}
-	return slices.ContainsFunc(l.jobs, func(j *job) bool { return j.caught && covers(j.ranges, seg) })
+	//guard:flip-of-disk p.stored(l, j) -> true
+	return slices.ContainsFunc(l.jobs, func(j *job) bool { return j.caught && p.stored(l, j) && covers(j.ranges, seg) })
 }
 
 // expected returns about how many of the objects that are stored lie in some ranges: the part

@@ -133,7 +133,8 @@ func (s *Source) Unacked(hash uint64) (bytes int) {
 }
 
 // Replicated reports whether all those that answers about a key at this position wait for
-// have acknowledged what was decided last about it.
+// have acknowledged what was decided last about it; and, where disks count, whether the disks have
+// it that have to.
 func (s *Source) Replicated(hash uint64) bool {
 	rt := s.routes.Load()
 	i := rt.table.Find(hash)
@@ -142,11 +143,11 @@ func (s *Source) Replicated(hash uint64) bool {
 	}
 	for _, l := range rt.rows[i].wait {
 		//guard:told
-		if l.feed.Acked() < l.feed.LastOf(hash) {
+		if !s.has(rt.table, l, needs(l, hash)) {
 			return false
 		}
 	}
-	return true
+	return s.ownHas(rt, i, hash)
 }
 
 // Behind returns those of them that have not.
@@ -158,10 +159,14 @@ func (s *Source) Behind(hash uint64) (behind table.Behind) {
 	}
 	n := 0
 	for _, l := range rt.rows[i].wait {
-		if l.feed.Acked() < l.feed.LastOf(hash) {
+		if !s.has(rt.table, l, needs(l, hash)) {
 			behind[n] = l.to
 			n++
 		}
+	}
+	if !s.ownHas(rt, i, hash) {
+		behind[n] = table.OwnDisk
+		s.urge(hash)
 	}
 	return behind
 }
@@ -175,13 +180,14 @@ func (s *Source) Await(hash uint64) bool {
 	if i < 0 {
 		return true // the row is another's: the check before the answer refuses it
 	}
+	s.urge(hash)
 	for _, l := range rt.rows[i].wait {
-		//guard:await l.feed.LastOf(hash) -> 0
-		if !s.awaitOne(s.ctx, hash, l, l.feed.LastOf(hash), rt) {
+		//guard:await needs(l, hash) -> need{}
+		if !s.awaitOne(s.ctx, hash, l, needs(l, hash), rt) {
 			return false
 		}
 	}
-	return true
+	return s.awaitOwn(s.ctx, rt, i, hash)
 }
 
 // AwaitOf is Await for one of them. It gives up when the context ends, too.
@@ -191,24 +197,27 @@ func (s *Source) AwaitOf(ctx context.Context, hash uint64, to table.Holder) bool
 	if i < 0 {
 		return true
 	}
+	if to == table.OwnDisk {
+		return s.awaitOwn(ctx, rt, i, hash)
+	}
 	for _, l := range rt.rows[i].wait {
 		if l.to == to {
-			return s.awaitOne(ctx, hash, l, l.feed.LastOf(hash), rt)
+			return s.awaitOne(ctx, hash, l, needs(l, hash), rt)
 		}
 	}
 	return true
 }
 
 // awaitOne waits for one link, as long as the row waits for it, and reports whether
-// the link has acknowledged the record or need not.
-func (s *Source) awaitOne(ctx context.Context, hash uint64, l *link, seq uint64, rt *routes) bool {
-	for l.feed.Acked() < seq {
+// the link has what is needed, or need not have it any more.
+func (s *Source) awaitOne(ctx context.Context, hash uint64, l *link, n need, rt *routes) bool {
+	for !s.has(rt.table, l, n) {
 		if ctx.Err() != nil || s.ctx.Err() != nil ||
 			s.cfg.Now() >= s.cfg.Rule.Until() { //guard:await-lease
 			//guard:wait-that-gave-up true
 			return false
 		}
-		done := l.feed.Done(seq)
+		done := l.done(n)
 		if l.feed.Err() != nil {
 			//guard:await-failed -> return true
 			done = nil // until a table takes it out

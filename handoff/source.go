@@ -55,6 +55,9 @@ type Config struct {
 	// moment, and has the node ask if not. Default: it always has.
 	Heard func(since int64) bool
 	Rule  *serving.Rule
+	// Disk is that of this node, for which its answers wait; and for those of standbys as its
+	// settings say, where the table says that disks count. nil = it keeps nothing on disk.
+	Disk  Disk
 	NewID func() string // of commands
 	Now   func() int64
 	// CopyRate bounds what all copies together send, in bytes a second; what changes
@@ -96,6 +99,7 @@ func New(cfg Config) *Source {
 		cfg: cfg, wake: make(chan struct{}, 1), plan: newPlan(),
 		pace: pace{rate: cfg.CopyRate},
 	}
+	s.plan.disk = cfg.Disk
 	if s.cfg.Heard == nil {
 		s.cfg.Heard = func(int64) bool { return true }
 	}
@@ -173,6 +177,7 @@ func (s *Source) Learn(t *table.Table) {
 		s.plan.self, was = self, &table.Table{}
 	}
 	s.plan.learn(was, t)
+	s.fenceLocked(was, t)
 	//guard:links-to-removed
 	for _, l := range s.plan.removed() {
 		s.dropLocked(l)
@@ -187,13 +192,17 @@ func (s *Source) linkLocked(to table.Holder) *link {
 		return l
 	}
 	s.session++
+	var always func(owner.Kind) bool
+	if s.cfg.Disk != nil {
+		always = s.cfg.Disk.Always
+	}
 	l := &link{to: to, feed: feed.NewSender(feed.SenderConfig{
 		Source: s.plan.self, Target: to, Session: s.session, Encode: s.encode,
 		Dial: func(ctx context.Context) (grpc.ClientConnInterface, error) { return s.cfg.Dial(ctx, to) },
 		// Not that of the serving rule, which learns of a table after this source: a
 		// target that is behind would not know yet whose records they are.
 		Epoch: func() uint64 { return s.routes.Load().table.Epoch }, //guard:feed-names-its-table s.routes.Load().table.Epoch -> 1
-		Now:   s.cfg.Now, Log: s.cfg.Log.With("to", to.Node),
+		Now:   s.cfg.Now, Always: always, Log: s.cfg.Log.With("to", to.Node),
 	})}
 	if s.closed { // a table has come behind the end; what its answers wait for acknowledges nothing
 		l.feed.Close()

@@ -18,7 +18,8 @@ func (s *Source) protectLocked() {
 			continue
 		}
 		for _, j := range l.jobs {
-			if !j.caught {
+			//guard:sync-of-disk s.plan.stored(l, j) -> true
+			if !j.caught || !s.plan.stored(l, j) {
 				continue
 			}
 			if stamps := s.plan.ready(l, j); len(stamps) > 0 {
@@ -32,9 +33,10 @@ func (s *Source) protectLocked() {
 // syncLocked makes the target the synced standby of rows: from now on their
 // answers wait for it too, and it is proposed when it has acknowledged all that
 // may have been told before. If it does not keep up meanwhile, nothing is proposed, and
-// answers wait for it no more: a synced standby is taken out for that, too.
+// answers wait for it no more: a synced standby is taken out for that, too. Where disks count, its
+// disk has all of that as well, for it counts from then on.
 func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
-	c := &table.Sync{WantSince: s.plan.table.WantSince, Owner: s.plan.self, Standby: l.to, Rows: stamps}
+	c := &table.Sync{WantSince: s.plan.table.WantSince, Owner: s.plan.self, Standby: l.to, Rows: stamps, Kept: durable(s.plan.table)}
 	l.busy = true
 	flushing, giveUp := context.WithCancel(s.ctx)
 	l.giveUp = giveUp
@@ -47,8 +49,16 @@ func (s *Source) syncLocked(l *link, stamps []table.Stamp) {
 		// An operation that has read the routes of before runs under the lock of a shard,
 		// and has let it go by then.
 		s.store.Load().Barrier()
-		//guard:sync-flushed l.feed.Wait(flushing, l.feed.Last()) -> flushing.Err()
-		err := l.feed.Wait(flushing, l.feed.Last())
+		if c.Kept {
+			l.feed.Versions(0) // which has its disk do a round
+		}
+		last := l.feed.Last()
+		//guard:sync-flushed l.feed.Wait(flushing, last) -> flushing.Err()
+		err := l.feed.Wait(flushing, last)
+		//guard:sync-of-disk err == nil && c.Kept -> false
+		if err == nil && c.Kept {
+			err = l.feed.WaitKept(flushing, last)
+		}
 		giveUp()
 		// gofail: var handoffSyncFlushed struct{}
 

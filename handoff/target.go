@@ -29,6 +29,9 @@ type TargetConfig struct {
 	// NoRoom is told of each copy that was refused because the store is full. Default:
 	// nobody.
 	NoRoom func()
+	// Urgent is told of each batch of which a source waits until this process's disk has it. It
+	// must not wait. Default: nobody.
+	Urgent func()
 	Log    *slog.Logger
 }
 
@@ -48,7 +51,7 @@ func NewTarget(cfg TargetConfig) *Target {
 	}
 	t := &Target{cfg: cfg, records: sync.Pool{New: func() any { return &owner.Record{} }}}
 	t.Intake = feed.NewIntake(feed.IntakeConfig{
-		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Versions: cfg.Store.RaiseVersions, Install: t.install, Log: cfg.Log,
+		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Versions: cfg.Store.RaiseVersions, Install: t.install, Urgent: cfg.Urgent, Log: cfg.Log,
 	})
 	return t
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
@@ -687,5 +688,34 @@ func TestCopySparesDisks(t *testing.T) {
 		n[2].disk.work()
 		w.awaitStable()
 		w.alike()
+	})
+}
+
+// TestStreams: how far a stream is, is known at both ends.
+func TestStreams(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.cluster(2)
+		of := func(all []feed.Stream, peer *process) (s feed.Stream) {
+			for _, s = range all {
+				if s.Peer == peer.self {
+					return s
+				}
+			}
+			t.Fatalf("none with %s in %v", peer.self.Node, all)
+			return s
+		}
+		n[0].put(w.keys(5, ownedBy(n[0], n[1])), 1)
+		pass(pollEvery)
+		out, in := of(n[0].source.Streams(), n[1]), of(n[1].target.Intake.Streams(), n[0])
+		if out.Session != in.Session || out.Number != in.Number || out.Session == 0 {
+			t.Errorf("out %v, in %v", out, in)
+		}
+		n[0].to(n[1].self).stall()
+		n[0].put(w.keys(5, ownedBy(n[0], n[1])), 1)
+		synctest.Wait()
+		later, same := of(n[0].source.Streams(), n[1]), of(n[1].target.Intake.Streams(), n[0])
+		if later.Number != out.Number+5 || same != in {
+			t.Errorf("then out %v, in %v", later, same)
+		}
 	})
 }

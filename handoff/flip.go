@@ -111,7 +111,7 @@ func (s *Source) flush(f *table.Flip) bool {
 		return false
 	}
 	all := need{acked: l.feed.Last()}
-	//guard:flip-of-disk f.Kept -> false
+	//guard:flip-of-last-round f.Kept -> false
 	if f.Kept {
 		all.kept = l.feed.LastUrgent()
 	}

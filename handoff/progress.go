@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
@@ -130,6 +131,18 @@ func (s *Source) Progress() Progress {
 	slices.SortFunc(p.Standbys, func(a, b Standby) int { return cmp.Compare(a.Node, b.Node) })
 	p.Copies, p.Standbys = p.Copies[:min(len(p.Copies), maxShown)], p.Standbys[:min(len(p.Standbys), maxShown)]
 	return p
+}
+
+// Streams returns how far the streams to other processes are. What has a number was decided
+// before: it is in the store.
+func (s *Source) Streams() []feed.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]feed.Stream, 0, len(s.plan.links))
+	for _, l := range s.plan.links {
+		all = append(all, l.feed.Stream())
+	}
+	return all
 }
 
 // wanted reports whether a copy is still to be made.

@@ -4,7 +4,33 @@ import (
 	"google.golang.org/grpc"
 
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
+
+// Stream is how far a session is: all up to its last record was sent, or is installed.
+type Stream struct {
+	Peer    table.Holder // at the other end
+	Session uint64
+	Number  uint64 // of the last record; 0 = there is none
+}
+
+// Streams returns how far those are that come in.
+func (i *Intake) Streams() []Stream {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	all := make([]Stream, 0, len(i.sources))
+	for from, s := range i.sources {
+		if s.now != nil {
+			all = append(all, Stream{Peer: from, Session: s.now.number, Number: s.now.applied.Load()})
+		}
+	}
+	return all
+}
+
+// Stream returns how far this one is.
+func (s *Sender) Stream() Stream {
+	return Stream{Peer: s.cfg.Target, Session: s.cfg.Session, Number: s.last.Load()}
+}
 
 // noted is how far a session was.
 type noted struct {

@@ -60,7 +60,7 @@ func (s *Source) has(t *table.Table, l *link, n need) bool {
 	}
 	// It is not awaited, as long as the disk is not behind.
 	behind, _ := l.feed.KeptBehind(s.cfg.Now())
-	//guard:disk-of-standby-late behind <= -> 0*behind <=
+	//guard:disk-of-standby-late behind <= int64(s.cfg.Disk.Interval()) -> behind >= 0
 	return behind <= int64(s.cfg.Disk.Interval())
 }
 
@@ -163,7 +163,7 @@ func (p *plan) late(l *link, now int64) bool {
 		return false
 	}
 	all, urgent := l.feed.KeptBehind(now)
-	//guard:slow-disk-taken-out urgent >= int64(slowDisk) || all >= -> urgent < 0 && all >=
+	//guard:slow-disk-taken-out urgent >= int64(slowDisk) || all >= int64(p.disk.Interval()+slowDisk) -> all+urgent < 0
 	return urgent >= int64(slowDisk) || all >= int64(p.disk.Interval()+slowDisk)
 }
 

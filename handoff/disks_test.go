@@ -334,7 +334,7 @@ func TestSyncWaitsForDisk(t *testing.T) {
 		n := w.durableCluster(2, true, table.Always)
 		n = append(n, w.start("n3", 1))
 		n[2].disk.hang()
-		syncs := 0
+		var syncs atomic.Int64
 		w.watch(func(c table.Command) {
 			if c.Sync == nil {
 				return
@@ -343,7 +343,7 @@ func TestSyncWaitsForDisk(t *testing.T) {
 				t.Error("a Sync does not say that the disk has all")
 			}
 			if c.Sync.Standby == n[2].self {
-				syncs++
+				syncs.Add(1)
 			}
 		})
 		w.set("sync", held)
@@ -354,12 +354,12 @@ func TestSyncWaitsForDisk(t *testing.T) {
 		a := n[0].add(key)
 		pass(20 * time.Millisecond)
 		a.checkAnswered(t, "the process is not about to be put in: its disk does not have the copy")
-		if syncs > 0 {
+		if syncs.Load() > 0 {
 			t.Error("a Sync is proposed")
 		}
 		n[2].disk.work()
 		row := func() uint64 { return w.agreed().Rows[w.agreed().Find(owner.Hash(key))].End }
-		w.until("the Sync is proposed", func() bool { return n[0].source.waiting(row()) && syncs > 0 })
+		w.until("the Sync is proposed", func() bool { return n[0].source.waiting(row()) && syncs.Load() > 0 })
 		for _, p := range []*process{n[1], n[2]} {
 			pass(everySecond)
 			p.disk.hang()
@@ -414,8 +414,6 @@ func TestFlipWaitsForDisk(t *testing.T) {
 			pass(100 * time.Millisecond)
 			n[0].may(key, serving.Yes, "the target's disk does not have the copy")
 		}
-		var freezes atomic.Int64
-		n[0].source.cfg.Frozen = func(int, time.Duration) { freezes.Add(1) }
 		w.set("flip", held)
 		n[2].disk.takes.Store(int64(300 * time.Millisecond))
 		n[2].disk.work()

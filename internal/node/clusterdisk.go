@@ -158,6 +158,9 @@ func (d *clusterDisk) head() disk.Head {
 
 // noted has what was received acknowledged as kept when the round that begins is synced.
 func (d *clusterDisk) noted() func() {
+	if in := d.c.state.intake.Load(); in != nil {
+		return in.Note()
+	}
 	return func() {}
 }
 

@@ -4,30 +4,40 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/keystead/keystead/internal/failure"
+	"github.com/keystead/keystead/internal/rpc"
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/reqid"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
 	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // machines are three or more machines with disks, on which nodes of one cluster run.
 type machines struct {
 	t          *testing.T
-	durability string
+	durability string // "none" = an orderly stop of all leaves state files
 	interval   time.Duration
 	root       string
 	nodes      map[string]*Node // that run
+	addrs      map[string][3]string
 	cuts       map[string]*cut
 	told       map[string]int64 // what was acknowledged, by key
 	maybe      map[string]int64 // and what may have been done beside it
 	clients    int
+	change     func(id string, c *Config) // nil = nothing
 }
 
 // manyKeys is how many counters are counted: far fewer than there are rows, and more than nodes.
@@ -40,7 +50,7 @@ func newMachines(t *testing.T, durability string) *machines {
 	}
 	t.Parallel()
 	return &machines{t: t, durability: durability, interval: 200 * time.Millisecond, root: t.TempDir(),
-		nodes: map[string]*Node{}, cuts: map[string]*cut{}, told: map[string]int64{}, maybe: map[string]int64{}}
+		nodes: map[string]*Node{}, addrs: map[string][3]string{}, cuts: map[string]*cut{}, told: map[string]int64{}, maybe: map[string]int64{}}
 }
 
 func (m *machines) dir(id string) string { return filepath.Join(m.root, id) }
@@ -57,8 +67,37 @@ func (m *machines) start(ids ...string) {
 			for _, n := range m.nodes {
 				c.Cluster.Join = append(c.Cluster.Join, n.cluster.pool.Addr())
 			}
+			if at, ok := m.addrs[id]; ok { // a node comes back where it was
+				c.GRPCAddr, c.Cluster.RaftAddr, c.Cluster.GossipAddr = freed(at[0]), freed(at[1]), freed(at[2])
+			}
 			c.Wires.Listen, c.Wires.Dial = m.cuts[id].listen, m.cuts[id].dial
+			if m.change != nil {
+				m.change(id, c)
+			}
 		}))
+		n := m.nodes[id]
+		m.addrs[id] = [3]string{n.GRPCAddr(), n.cluster.self.RaftAddr, n.cluster.pool.Addr()}
+	}
+}
+
+// freed returns an address, or one with any port if somebody has that.
+func freed(addr string) string {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	_ = l.Close()
+	return addr
+}
+
+// shared waits until these nodes are the cluster.
+func (m *machines) shared() {
+	m.t.Helper()
+	for id, n := range m.nodes {
+		eventually(m.t, id+" is one of the cluster", func() bool {
+			st := n.cluster.status()
+			return len(st.Members) == len(m.nodes) && st.RowsToMove == 0 && st.RowsUnprotected == 0 && st.Ready
+		})
 	}
 }
 
@@ -81,10 +120,7 @@ func (m *machines) settled() {
 func (m *machines) served() {
 	m.t.Helper()
 	for i := range manyKeys {
-		eventually(m.t, "the counter can be read", func() bool {
-			_, err := m.get(m.any(), key(i))
-			return err == nil
-		})
+		m.read(key(i))
 	}
 }
 
@@ -99,6 +135,17 @@ func (m *machines) get(n *Node, key string) (*counterpb.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(m.t.Context(), 2*time.Second)
 	defer cancel()
 	return counterpb.NewCounterServiceClient(dial(m.t, n)).Get(ctx, &counterpb.GetRequest{Key: key})
+}
+
+// read returns a counter, as soon as it can be read.
+func (m *machines) read(key string) (r *counterpb.GetResponse) {
+	m.t.Helper()
+	eventually(m.t, "the counter can be read", func() (ok bool) {
+		var err error
+		r, err = m.get(m.any(), key)
+		return err == nil
+	})
+	return r
 }
 
 // count counts each counter once, through each node in turn.
@@ -127,9 +174,12 @@ func (m *machines) count() {
 // killAll ends all at the same time, without a word.
 func (m *machines) killAll() { m.end((*Node).Kill) }
 
-// stopAll stops all at the same time, in order.
+// stopAll stops all at the same time, in order, as the command does.
 func (m *machines) stopAll() {
-	m.end((*Node).Stop)
+	m.end(func(n *Node) {
+		n.DrainBeforeStop(context.Background(), patience)
+		n.Stop()
+	})
 }
 
 func (m *machines) end(how func(*Node)) {
@@ -147,10 +197,7 @@ func (m *machines) whole(lossless bool) {
 	m.served()
 	for i := range manyKeys {
 		k := key(i)
-		r, err := m.get(m.any(), k)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		r := m.read(k)
 		if r.Value < m.told[k] || r.Value > m.told[k]+m.maybe[k] {
 			m.t.Errorf("%s is %d, and %d was acknowledged", k, r.Value, m.told[k])
 		}
@@ -158,6 +205,32 @@ func (m *machines) whole(lossless bool) {
 			m.t.Errorf("%s was lost in epoch %d", k, r.LostEpoch)
 		}
 	}
+}
+
+// comparable fails unless the disks, as they were found, tell how far the streams between the nodes were.
+func (m *machines) comparable() {
+	m.t.Helper()
+	for id, n := range m.nodes {
+		for other := range m.nodes {
+			if id == other {
+				continue
+			}
+			from, to := between(n, other, true), between(m.nodes[other], id, false)
+			if from == nil || to == nil || from.Session != to.Session || from.Number == 0 || to.Number == 0 {
+				m.t.Errorf("the stream from %s to %s was %+v at one end, and %+v at the other", id, other, from, to)
+			}
+		}
+	}
+}
+
+// between returns what the disk of a node has said of its stream to or from another one.
+func between(n *Node, other string, out bool) *peerv1.DiskStream {
+	for _, s := range slices.Backward(n.cluster.disk.report(true).Streams) {
+		if s.Node == other && s.Out == out {
+			return s
+		}
+	}
+	return nil
 }
 
 // cut holds back what goes through a node's connections, as long as it is closed.
@@ -258,14 +331,11 @@ func TestDeathOfAllUnderInterval(t *testing.T) {
 	}
 	m.killAll()
 	m.start("n2", "n1", "n3")
+	m.comparable()
 	m.whole(false)
 	lost := 0
 	for i := range manyKeys {
-		r, err := m.get(m.any(), key(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.LostEpoch != 0 {
+		if r := m.read(key(i)); r.LostEpoch != 0 {
 			lost++
 		}
 	}
@@ -381,5 +451,141 @@ func TestJoinAndDrainWithDisks(t *testing.T) {
 	m.count()
 	m.killAll()
 	m.start("n4", "n3", "n2")
+	m.whole(true)
+}
+
+// TestFromStateFilesToDisks: a cluster whose nodes have kept state files until now goes on from those, agrees that disks
+// count, and goes on from the disks.
+func TestFromStateFilesToDisks(t *testing.T) {
+	m := newMachines(t, "none")
+	m.start("n1", "n2", "n3")
+	m.shared()
+	m.count()
+	m.stopAll()
+	m.durability = "always"
+	m.start("n2", "n3", "n1")
+	m.whole(true)
+	m.settled()
+	m.whole(true)
+	m.killAll()
+	m.start("n1", "n2", "n3")
+	m.whole(true)
+}
+
+// TestNoneWhereDisksCount: a node that keeps nothing is not admitted where disks count, and says why. What the disks of the
+// others have is enough.
+func TestNoneWhereDisksCount(t *testing.T) {
+	m := newMachines(t, "always")
+	m.start("n1", "n2", "n3")
+	m.settled()
+	m.count()
+	m.killAll()
+	m.start("n1", "n2")
+	m.durability = "none"
+	m.start("n3")
+	n := m.nodes["n3"]
+	eventually(t, "it says what is wrong", func() bool {
+		return slices.ContainsFunc(n.warnings(), func(w rpc.Warning) bool { return strings.Contains(w.Problem, "this node keeps none") })
+	})
+	m.whole(true)
+	if _, is := n.cluster.Table().Member("n3"); is {
+		t.Error("it is a member")
+	}
+	n.Stop()
+	m.durability = "always"
+	m.start("n3")
+	m.settled()
+	m.whole(true)
+}
+
+// TestOneByOneWithDisks: each node is restarted, or killed, while the others go on.
+func TestOneByOneWithDisks(t *testing.T) {
+	m := newMachines(t, "interval")
+	m.start("n1", "n2", "n3")
+	m.settled()
+	for _, id := range []string{"n1", "n2", "n3"} {
+		m.count()
+		n := m.nodes[id]
+		if delete(m.nodes, id); id == "n2" {
+			n.Kill()
+		} else {
+			n.DrainBeforeStop(t.Context(), patience)
+			n.Stop()
+		}
+		m.count()
+		m.start(id)
+		m.settled()
+		m.whole(true)
+	}
+	m.stopAll()
+	m.start("n1", "n2", "n3")
+	m.whole(true)
+}
+
+// TestDeathsInARow: all die again before they have recovered from the last time.
+func TestDeathsInARow(t *testing.T) {
+	m := newMachines(t, "always")
+	m.start("n1", "n2", "n3")
+	m.settled()
+	m.count()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 5 {
+		m.killAll()
+		ids := []string{"n1", "n2", "n3"}
+		rnd.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		m.start(ids[:2+rnd.IntN(2)]...)
+		for end := time.Now().Add(time.Duration(rnd.Int64N(int64(4 * time.Second)))); time.Now().Before(end); {
+			_, _ = m.get(m.any(), key(0))
+			pass(t)
+		}
+	}
+	m.killAll()
+	m.start("n1", "n2", "n3")
+	m.whole(true)
+	m.settled()
+	m.count()
+	m.whole(true)
+}
+
+// TestBrokenDiskInACluster: a node whose disk takes nothing refuses operations, says so, and goes on when it does.
+func TestBrokenDiskInACluster(t *testing.T) {
+	m := newMachines(t, "always")
+	broken, faulty := brokenDisk()
+	m.change = func(id string, c *Config) {
+		if id == "n1" {
+			c.Wires.Disk = faulty
+		}
+	}
+	m.start("n1", "n2", "n3")
+	m.settled()
+	m.count()
+	n := m.nodes["n1"]
+	broken.Store(true)
+	refused := func() bool {
+		now := n.cfg.Clock.Now()
+		for i := range manyKeys {
+			if _, err := n.store.Add(now, owner.Ref{Key: key(i)}, reqid.ID{}, counter.AddOp{}); failure.ReasonOf(err) == failure.Unavailable && strings.Contains(err.Error(), "does not take what is decided") {
+				return true
+			}
+		}
+		return false
+	}
+	eventually(t, "operations are refused", func() bool {
+		_, _ = m.get(n, key(m.clients%manyKeys))
+		m.clients++
+		return refused()
+	})
+	if n.cluster.disk.report(false).Whole {
+		t.Error("the leader is told that the disk is whole")
+	}
+	if !slices.ContainsFunc(n.warnings(), func(w rpc.Warning) bool { return strings.Contains(w.Problem, "takes nothing") }) {
+		t.Errorf("nothing is said: %v", n.warnings())
+	}
+	broken.Store(false)
+	m.whole(true)
+	m.settled()
+	m.count()
+	m.killAll()
+	m.start("n1", "n2", "n3")
 	m.whole(true)
 }

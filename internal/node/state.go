@@ -48,7 +48,7 @@ func newState(c *cluster, rule *serving.Rule) *state {
 		CopyRate: c.cfg.CopyRate, Frozen: s.frozen.observe,
 	}
 	if c.disk != nil {
-		_ = forHandoff{c.disk.keeper}
+		conf.Disk = forHandoff{c.disk.keeper}
 	}
 	s.source = handoff.New(conf)
 	return s
@@ -56,14 +56,18 @@ func newState(c *cluster, rule *serving.Rule) *state {
 
 // run begins to take copies in and to make them.
 func (s *state) run(store *owner.Store) {
-	s.target = handoff.NewTarget(handoff.TargetConfig{
+	conf := handoff.TargetConfig{
 		Rule: s.c.serving, Store: store, Now: s.c.cfg.Clock.Now, Log: s.c.log.With("part", "handoff"),
 		NoRoom: s.c.group.NoRoom,
 		Await: func(ctx context.Context, epoch uint64) error {
 			_, err := s.c.group.Await(ctx, max(epoch, 1)-1)
 			return err
 		},
-	})
+	}
+	if d := s.c.disk; d != nil {
+		conf.Urgent = d.keeper.Crowded
+	}
+	s.target = handoff.NewTarget(conf)
 	s.intake.Store(s.target.Intake)
 	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(maxStateMessage), grpc.ConnectionTimeout(stateGreeting),
 		grpc.StaticStreamWindowSize(stateWindow), grpc.StaticConnWindowSize(stateWindow))
@@ -73,7 +77,18 @@ func (s *state) run(store *owner.Store) {
 }
 
 // streams returns how far the streams of records are, from this node and to it.
-func (s *state) streams() (all []disk.Stream) { return nil }
+func (s *state) streams() (all []disk.Stream) {
+	add := func(out bool, of []feed.Stream) {
+		for _, f := range of {
+			all = append(all, disk.Stream{Node: f.Peer.Node, Incarnation: f.Peer.Incarnation, Out: out, Session: f.Session, Number: f.Number})
+		}
+	}
+	add(true, s.source.Streams())
+	if in := s.intake.Load(); in != nil {
+		add(false, in.Streams())
+	}
+	return all
+}
 
 // sent returns how many bytes the copies that are being made have sent.
 func (s *state) sent() (bytes int64) {

@@ -81,6 +81,9 @@ type world struct {
 	acked   map[uint64]answer
 	flight  []proposal
 
+	disks bool              // they count, and all answers wait for them
+	void  map[uint64]answer // what was given up, and by which commit
+
 	careless string // what its processes do not mind: see the places
 	broken   string // what was lost
 	did      map[string]int
@@ -150,6 +153,9 @@ func (w *world) decide() {
 
 func (w *world) step() {
 	p := w.all[w.r.IntN(len(w.all))]
+	if w.disks && w.power(p) {
+		return
+	}
 	switch w.r.IntN(40) {
 	case 0, 1, 2, 3:
 		w.decide()
@@ -165,6 +171,8 @@ func (w *world) govern(p *process) {
 	t := w.last()
 	m, is := t.Member(p.self.Node)
 	switch k := w.r.IntN(12); {
+	case w.disks && k < 2:
+		w.recover()
 	case is && k == 0 && w.r.IntN(2) == 0: // its lease is over: whether it runs or not
 		p.rule.Extend(0)
 		p.lapsed = true
@@ -176,8 +184,10 @@ func (w *world) govern(p *process) {
 		p.rule, p.learned = New(p.self), -1
 		p.forget()
 		p.learn(len(w.history) - 1)
-	case !is && p.learned == len(w.history)-1:
-		_ = w.commit(admit(p.self.Node, p.self.Incarnation))
+	case !is && p.learned == len(w.history)-1 && !p.dead:
+		c := admit(p.self.Node, p.self.Incarnation)
+		c.Admit.Member.Level = table.DiskLevel
+		_ = w.commit(c)
 	case is && k == 2:
 		_ = w.commit(drain(m.Holder(), m.Phase > table.Active))
 	case k < 6 && t.Transition == nil && t.Compactable():
@@ -203,6 +213,11 @@ type process struct {
 	flips   []*handing
 	pending []permit
 	results []result
+
+	dead     bool
+	admitted bool // it goes by a table that names it, or has
+	disk     *plate
+	rounds   int // of the disk, by this process
 }
 
 type lost struct {
@@ -214,6 +229,7 @@ type lost struct {
 type permit struct {
 	h, seen uint64
 	value   int
+	rounds  int // of the disk, before it was let in
 }
 
 type result struct {
@@ -228,6 +244,7 @@ type wire struct {
 	batches []batch // on their way
 	sent    int
 	acked   int
+	kept    int // of acked: is on the target's disk
 	last    map[uint64]int
 	jobs    []*job
 	busy    bool
@@ -259,7 +276,7 @@ type handing struct {
 }
 
 func (p *process) forget() {
-	p.data, p.todo, p.results, p.pending, p.flips, p.lapsed = map[uint64]int{}, nil, nil, nil, nil, false
+	p.data, p.todo, p.results, p.pending, p.flips, p.lapsed, p.admitted = map[uint64]int{}, nil, nil, nil, nil, false, false
 	p.links, p.syncs = map[table.Holder]*wire{}, map[uint64]*wire{}
 }
 
@@ -301,14 +318,21 @@ func (p *process) follow() {
 	}
 	t := p.table()
 	m, is := t.Member(p.self.Node)
+	p.admitted = p.admitted || t.Holds(p.self)
+	removed := p.learned == len(p.w.history)-1 && !t.Holds(p.self) && (p.lapsed || is)
+	if p.w.disks { // the next process of a node asks while the one before is a member; and the leader may tell it first
+		removed = p.admitted && !p.w.last().Holds(p.self) && (p.learned == len(p.w.history)-1 || p.w.r.IntN(4) == 0)
+	}
 	switch {
-	case p.learned == len(p.w.history)-1 && !t.Holds(p.self) && (p.lapsed || is): // it was removed
+	case removed:
 		p.self.Incarnation += 1000
+		p.w.did["became"]++
 		lost := p.rule.Become(p.self)
 		data, todo := p.data, p.todo
 		p.forget()
 		p.data, p.todo = data, todo
 		p.discard(lost, t.Epoch)
+		p.enlist()
 	case is && m.Holder() == p.self && !p.lapsed:
 		p.rule.Extend(1)
 	}

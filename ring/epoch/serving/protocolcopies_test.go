@@ -13,7 +13,11 @@ func (p *process) inspect() {
 	for _, h := range p.w.at {
 		row := t.Rows[t.Find(h)]
 		told := p.w.acked[h]
-		if _, _, v := p.rule.May(h, 0); v == Yes && p.data[h] < told.value && row.Lost <= told.epoch {
+		_, _, v := p.rule.May(h, 0)
+		if void := p.w.void[h]; v == Yes && p.data[h] != 0 && p.data[h] <= void.value && t.Epoch >= void.epoch {
+			p.w.broken = fmt.Sprintf("epoch %d: %v has %d of %d again, and all up to %d was given up: %+v", t.Epoch, p.self, p.data[h], h, void.value, row)
+		}
+		if v == Yes && p.data[h] < told.value && row.Lost <= told.epoch {
 			p.w.broken = fmt.Sprintf("epoch %d: %v has %d of %d, and %d was told at epoch %d: %+v", t.Epoch, p.self, p.data[h], h, told.value, told.epoch, row)
 		}
 	}
@@ -31,14 +35,14 @@ func (p *process) write(h uint64) {
 	for _, l := range feeds {
 		l.append(item{h: h, value: p.w.value})
 	}
-	p.pending = append(p.pending, permit{h, seen, p.w.value})
+	p.pending = append(p.pending, permit{h, seen, p.w.value, p.rounds})
 }
 
 // answer tells the outcomes of operations, if all have them who are to have them.
 func (p *process) answer() {
 	p.pending = slices.DeleteFunc(p.pending, func(o permit) bool {
 		_, waits := p.route(o.h)
-		told := !slices.ContainsFunc(waits, func(l *wire) bool { return l.acked < l.last[o.h] })
+		told := !slices.ContainsFunc(waits, func(l *wire) bool { return l.has(p.w) < l.last[o.h] }) && p.onDisk(o)
 		may := p.rule.Still(o.h, o.seen, 0)
 		if told && may {
 			p.w.did["answer"]++
@@ -112,7 +116,7 @@ func (p *process) stream() {
 		l.batches = append(l.batches, batch{l.sent, p.table().Epoch})
 	}
 	to := p.w.all[slices.IndexFunc(p.w.all, func(q *process) bool { return q.self.Node == l.to.Node })]
-	if p.w.r.IntN(100) == 0 || to.self != l.to {
+	if p.w.r.IntN(100) == 0 || to.self != l.to || to.dead {
 		l.failed = true
 		return
 	}
@@ -187,7 +191,7 @@ func (p *process) has(i int, to table.Holder) bool {
 		return false
 	}
 	r := &t.Rows[i]
-	return r.Synced && r.Standby == to || slices.ContainsFunc(l.jobs, func(j *job) bool { return l.acked >= j.mark && covers(j.ranges, segment(t, i)) })
+	return r.Synced && r.Standby == to || slices.ContainsFunc(l.jobs, func(j *job) bool { return l.has(p.w) >= j.mark && covers(j.ranges, segment(t, i)) })
 }
 
 // protect makes a process the standby of rows that it has caught up with.
@@ -213,6 +217,7 @@ func (p *process) protect() {
 	if len(c.Sync.Rows) == 0 {
 		return
 	}
+	c.Sync.Kept = p.w.disks
 	l.busy = true
 	for _, r := range c.Sync.Rows {
 		p.syncs[r.End] = l
@@ -228,7 +233,7 @@ func (p *process) protect() {
 	mark := len(l.queue)
 	l.sync = func() bool {
 		switch {
-		case l.acked >= mark || p.w.careless == "early":
+		case l.has(p.w) >= mark || p.w.careless == "early":
 			p.w.propose(p, c, decided)
 		case l.failed:
 			decided(nil)
@@ -321,13 +326,14 @@ func (p *process) flush(o *handing) {
 	}
 	for l, mark := range o.marks {
 		needed := l.to == o.f.To || slices.ContainsFunc(o.f.Ends, func(end uint64) bool { _, w := p.route(end); return slices.Contains(w, l) })
-		if l.acked < mark && needed {
+		if l.has(p.w) < mark && needed {
 			return
 		}
 	}
 	p.rule.Close(o.f.To)
 	o.busy, o.marks = true, nil
 	f := o.f
+	f.Kept = p.w.disks
 	p.w.propose(p, table.Command{Flip: &f}, func(refused error) {
 		if o.busy = false; refused == nil {
 			over()

@@ -34,19 +34,31 @@ type Disk interface {
 // durable reports whether disks count for rows: who is named by one has it on disk.
 func durable(t *table.Table) bool { return t.Durable != table.Undurable }
 
-// need is what an answer waits for of a link: how far it has to be in memory, and on disk.
-type need struct{ acked, kept uint64 }
+// part is where something has to be.
+type part uint8
 
-func needs(l *link, hash uint64) need {
-	return need{acked: l.feed.LastOf(hash), kept: l.feed.LastAlways(hash)}
+const (
+	inMemory part = 1 << iota
+	onDisk
+	everywhere = inMemory | onDisk
+)
+
+// need is what an answer waits for of a link: how far it has to be in memory, and on disk.
+type need struct {
+	acked, kept uint64
+	of          part
+}
+
+func needs(l *link, hash uint64, of part) need {
+	return need{acked: l.feed.LastOf(hash), kept: l.feed.LastAlways(hash), of: of}
 }
 
 // has reports whether the process at the other end of a link has what an answer tells.
 func (s *Source) has(t *table.Table, l *link, n need) bool {
-	if l.feed.Acked() < n.acked {
+	if n.of&inMemory != 0 && l.feed.Acked() < n.acked {
 		return false
 	}
-	if !durable(t) || s.cfg.Disk == nil {
+	if n.of&onDisk == 0 || !durable(t) || s.cfg.Disk == nil {
 		return true
 	}
 	//guard:union-of-disks insert if l.busy && l.giveUp != nil { return true }
@@ -60,13 +72,13 @@ func (s *Source) has(t *table.Table, l *link, n need) bool {
 	}
 	// It is not awaited, as long as the disk is not behind.
 	behind, _ := l.feed.KeptBehind(s.cfg.Now())
-	//guard:disk-of-standby-late behind <= int64(s.cfg.Disk.Interval()) -> behind >= 0
-	return behind <= int64(s.cfg.Disk.Interval())
+	//guard:disk-of-standby-late behind <= int64(s.plan.interval) -> behind >= 0
+	return behind <= int64(s.plan.interval)
 }
 
 // done returns a channel that is closed when more of what is needed is there.
 func (l *link) done(n need) <-chan struct{} {
-	if l.feed.Acked() < n.acked {
+	if n.of&inMemory != 0 && l.feed.Acked() < n.acked {
 		return l.feed.Done(n.acked)
 	}
 	return l.feed.KeptDone(max(n.kept, n.acked))
@@ -102,7 +114,7 @@ func (s *Source) awaitOwn(ctx context.Context, rt *routes, row int, hash uint64)
 	if !d.Durable(hash) && !d.Await(ctx, hash) {
 		return false
 	}
-	over := s.cfg.Now() + int64(d.Interval()+slowDisk)
+	over := s.cfg.Now() + int64(s.plan.interval+slowDisk)
 	for epoch := gone(rt.table, row); d.HeadEpoch() < epoch; {
 		d.Urge()
 		now, pulse := s.cfg.Now(), *s.pulse.Load()
@@ -159,24 +171,23 @@ func (p *plan) stored(l *link, j *job) bool {
 
 // late reports whether the disk at the other end of a link keeps answers waiting for too long.
 func (p *plan) late(l *link, now int64) bool {
-	if !durable(p.table) || p.disk == nil {
+	if !durable(p.table) || p.interval == 0 {
 		return false
 	}
 	all, urgent := l.feed.KeptBehind(now)
-	//guard:slow-disk-taken-out urgent >= int64(slowDisk) || all >= int64(p.disk.Interval()+slowDisk) -> all+urgent < 0
-	return urgent >= int64(slowDisk) || all >= int64(p.disk.Interval()+slowDisk)
+	//guard:slow-disk-taken-out urgent >= int64(slowDisk) || all >= int64(p.interval+slowDisk) -> all+urgent < 0
+	return urgent >= int64(slowDisk) || all >= int64(p.interval+slowDisk)
 }
 
 // awaitDisk has a copy wait until a round of the target's disk has ended, if the disk is about to
 // keep answers waiting: a copy is written there, too.
 func (s *Source) awaitDisk(l *link) bool {
-	d := s.cfg.Disk
-	if d == nil || !durable(s.routes.Load().table) {
+	if s.cfg.Disk == nil || !durable(s.routes.Load().table) {
 		return true
 	}
 	//guard:copy-spares-disk
-	if behind, _ := l.feed.KeptBehind(s.cfg.Now()); behind > int64(d.Interval()*3/4) {
-		timer := time.NewTimer(d.Interval())
+	if behind, _ := l.feed.KeptBehind(s.cfg.Now()); behind > int64(s.plan.interval*3/4) {
+		timer := time.NewTimer(s.plan.interval)
 		defer timer.Stop()
 		select {
 		case <-l.feed.KeptDone(l.feed.Last()):

@@ -221,14 +221,18 @@ func TestAnswersWaitForDisks(t *testing.T) {
 			}
 		}
 		none := table.Behind{}
+		n[0].to(n[1].self).stall()
 		n[0].put([]string{key}, 1)
-		synctest.Wait()
-		if got := n[0].source.Behind(owner.Hash(key)); got != (table.Behind{n[1].self, table.OwnDisk}) {
+		if got := n[0].source.Behind(owner.Hash(key)); got != (table.Behind{n[1].self, table.DiskOf(n[1].self), table.OwnDisk}) {
 			t.Errorf("%v are behind", got)
 		}
-		for _, of := range []table.Holder{n[1].self, table.OwnDisk} {
+		n[0].to(n[1].self).flow()
+		for _, of := range []table.Holder{n[1].self, table.DiskOf(n[1].self), table.OwnDisk} {
 			if !n[0].source.AwaitOf(t.Context(), owner.Hash(key), of) {
 				t.Errorf("%v has given up", of)
+			}
+			if got := n[0].source.Behind(owner.Hash(key)); got.Has(of) {
+				t.Errorf("%v is waited for still", of)
 			}
 		}
 		if got := n[0].source.Behind(owner.Hash(key)); got != none || !n[0].source.Replicated(owner.Hash(key)) {

@@ -103,14 +103,14 @@ func (s *Source) flush(f *table.Flip) bool {
 		i := s.plan.table.Find(end)
 		whole = whole && s.plan.table.Rows[i].Owner == s.plan.self && s.plan.has(i, f.To)
 		for _, w := range s.routes.Load().rows[i].wait {
-			waits[w] = need{acked: w.feed.Last()}
+			waits[w] = need{acked: w.feed.Last(), of: inMemory}
 		}
 	}
 	s.mu.Unlock()
 	if !whole {
 		return false
 	}
-	all := need{acked: l.feed.Last()}
+	all := need{acked: l.feed.Last(), of: everywhere}
 	//guard:flip-of-last-round f.Kept -> false
 	if f.Kept {
 		all.kept = l.feed.LastUrgent()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/keystead/keystead/handoff/feed"
 	"github.com/keystead/keystead/ring/epoch/serving"
@@ -18,7 +19,8 @@ type plan struct {
 	table *table.Table
 	own   []int        // the rows of table that are this process's, in order
 	self  table.Holder // this process
-	disk  Disk         // of this process; nil = there is none
+	// interval is that of the disk of this process; 0 = there is none. It never changes.
+	interval time.Duration
 
 	links map[table.Holder]*link // to processes that have or get copies
 	retry map[table.Holder]int64 // when a new link may be made, after one has failed
@@ -41,6 +43,7 @@ func newPlan() plan {
 // link is the stream to one process, and the copies that are made over it.
 type link struct {
 	to   table.Holder
+	disk table.Holder // stands for its disk: see table.Behind
 	feed *feed.Sender
 	jobs []*job // guarded by Source.mu
 	busy bool   // guarded by Source.mu: a command about it is being proposed

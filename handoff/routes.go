@@ -143,7 +143,7 @@ func (s *Source) Replicated(hash uint64) bool {
 	}
 	for _, l := range rt.rows[i].wait {
 		//guard:told
-		if !s.has(rt.table, l, needs(l, hash)) {
+		if !s.has(rt.table, l, needs(l, hash, everywhere)) {
 			return false
 		}
 	}
@@ -158,9 +158,14 @@ func (s *Source) Behind(hash uint64) (behind table.Behind) {
 		return behind
 	}
 	n := 0
-	for _, l := range rt.rows[i].wait {
-		if !s.has(rt.table, l, needs(l, hash)) {
-			behind[n] = l.to
+	for _, of := range [...]part{inMemory, onDisk} {
+		for _, l := range rt.rows[i].wait {
+			if s.has(rt.table, l, needs(l, hash, of)) {
+				continue
+			}
+			if behind[n] = l.to; of == onDisk {
+				behind[n] = l.disk
+			}
 			n++
 		}
 	}
@@ -182,8 +187,8 @@ func (s *Source) Await(hash uint64) bool {
 	}
 	s.urge(hash)
 	for _, l := range rt.rows[i].wait {
-		//guard:await needs(l, hash) -> need{}
-		if !s.awaitOne(s.ctx, hash, l, needs(l, hash), rt) {
+		//guard:await needs(l, hash, everywhere) -> need{}
+		if !s.awaitOne(s.ctx, hash, l, needs(l, hash, everywhere), rt) {
 			return false
 		}
 	}
@@ -201,8 +206,11 @@ func (s *Source) AwaitOf(ctx context.Context, hash uint64, to table.Holder) bool
 		return s.awaitOwn(ctx, rt, i, hash)
 	}
 	for _, l := range rt.rows[i].wait {
-		if l.to == to {
-			return s.awaitOne(ctx, hash, l, needs(l, hash), rt)
+		switch to {
+		case l.to:
+			return s.awaitOne(ctx, hash, l, needs(l, hash, inMemory), rt)
+		case l.disk:
+			return s.awaitOne(ctx, hash, l, needs(l, hash, onDisk), rt)
 		}
 	}
 	return true

@@ -83,6 +83,7 @@ type Source struct {
 	work    sync.WaitGroup
 	closing sync.WaitGroup // of feeds
 	pace    pace           // of copies
+	always  [256]bool      // by kind: its answers wait for disks
 
 	totals totals
 	full   full
@@ -99,7 +100,12 @@ func New(cfg Config) *Source {
 		cfg: cfg, wake: make(chan struct{}, 1), plan: newPlan(),
 		pace: pace{rate: cfg.CopyRate},
 	}
-	s.plan.disk = cfg.Disk
+	if cfg.Disk != nil {
+		s.plan.interval = cfg.Disk.Interval()
+		for _, k := range owner.Kinds() {
+			s.always[k] = cfg.Disk.Always(k)
+		}
+	}
 	if s.cfg.Heard == nil {
 		s.cfg.Heard = func(int64) bool { return true }
 	}
@@ -194,9 +200,9 @@ func (s *Source) linkLocked(to table.Holder) *link {
 	s.session++
 	var always func(owner.Kind) bool
 	if s.cfg.Disk != nil {
-		always = s.cfg.Disk.Always
+		always = func(k owner.Kind) bool { return s.always[k] }
 	}
-	l := &link{to: to, feed: feed.NewSender(feed.SenderConfig{
+	l := &link{to: to, disk: table.DiskOf(to), feed: feed.NewSender(feed.SenderConfig{
 		Source: s.plan.self, Target: to, Session: s.session, Encode: s.encode,
 		Dial: func(ctx context.Context) (grpc.ClientConnInterface, error) { return s.cfg.Dial(ctx, to) },
 		// Not that of the serving rule, which learns of a table after this source: a

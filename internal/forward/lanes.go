@@ -39,8 +39,8 @@ func manyHeld(read bool) error {
 }
 
 // lanes hold answers to calls of other nodes back until the copies have what they speak
-// of. There is a lane for each process that has to acknowledge something, and one for the disk of
-// this node: what waits for one that hangs stands in nobody else's way. A lane has one goroutine, whatever waits.
+// of. There is a lane for each process that has to acknowledge something, and one for each
+// disk: what waits for one that hangs stands in nobody else's way. A lane has one goroutine, whatever waits.
 type lanes[D any] struct {
 	s      *Service[D]
 	ctx    context.Context // ends at close
@@ -85,8 +85,8 @@ func (l *lanes[D]) close() {
 	l.wg.Wait()
 }
 
-// full reports whether so many answers wait for the standby of a call's key, or for the disk of
-// this node, that the call is not to be done.
+// full reports whether so many answers wait for the standby of a call's key, for its disk, or for
+// that of this node, that the call is not to be done.
 func (l *lanes[D]) full(c *Call) bool {
 	if l.filled.Load() == 0 {
 		return false
@@ -98,9 +98,15 @@ func (l *lanes[D]) full(c *Call) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	standby, disk := l.all[t.Rows[i].Standby], l.all[table.OwnDisk]
-	return standby != nil && standby.n >= l.most ||
-		disk != nil && disk.n >= l.most //guard:lane-of-disk-full disk.n >= l.most -> false
+	standby := t.Rows[i].Standby
+	return l.fullLocked(standby) ||
+		//guard:lane-of-disk-full l.fullLocked(table.OwnDisk) || l.fullLocked(table.DiskOf(standby)) -> false
+		l.fullLocked(table.OwnDisk) || l.fullLocked(table.DiskOf(standby))
+}
+
+func (l *lanes[D]) fullLocked(of table.Holder) bool {
+	k := l.all[of]
+	return k != nil && k.n >= l.most
 }
 
 // hold puts an answer into its lane, and returns nil; or it returns what to answer
@@ -142,7 +148,7 @@ func (l *lanes[D]) laneLocked(of table.Holder) *lane[D] {
 	}
 	t := l.s.r.cfg.Cluster.Table()
 	for to, k := range l.all {
-		if k.n == 0 && !t.Holds(to) && to != table.OwnDisk {
+		if k.n == 0 && !t.MayBehind(to) {
 			delete(l.all, to)
 			k.closed = true
 			close(k.wake)

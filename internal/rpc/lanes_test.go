@@ -39,7 +39,7 @@ func (h *hanging) Behind(hash uint64) table.Behind {
 	if h.stuck(hash) {
 		return table.Behind{h.name}
 	}
-	return table.Behind{agreed.Holder("well"), agreed.Holder("next"), table.OwnDisk} // a row that gets another standby
+	return table.Behind{agreed.Holder("well"), agreed.Holder("next"), table.DiskOf(agreed.Holder("well")), table.DiskOf(agreed.Holder("next")), table.OwnDisk} // a row that gets another standby
 }
 
 func (h *hanging) AwaitOf(ctx context.Context, hash uint64, of table.Holder) bool {
@@ -119,6 +119,7 @@ func TestAnswersOvertake(t *testing.T) {
 func TestManyAnswersWait(t *testing.T) {
 	t.Run("standby", func(t *testing.T) { manyAnswersWait(t, agreed.Holder("n2")) })
 	t.Run("disk", func(t *testing.T) { manyAnswersWait(t, table.OwnDisk) })
+	t.Run("disk of the standby", func(t *testing.T) { manyAnswersWait(t, table.DiskOf(agreed.Holder("n2"))) })
 }
 
 func manyAnswersWait(t *testing.T, of table.Holder) {

@@ -99,9 +99,9 @@ func (l *lanes[D]) full(c *Call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	standby := t.Rows[i].Standby
-	return l.fullLocked(standby) ||
-		//guard:lane-of-disk-full l.fullLocked(table.OwnDisk) || l.fullLocked(table.DiskOf(standby)) -> false
-		l.fullLocked(table.OwnDisk) || l.fullLocked(table.DiskOf(standby))
+	//guard:lane-of-disk-full l.fullLocked(table.OwnDisk) || l.fullLocked(table.DiskOf(standby)) -> false
+	disks := l.fullLocked(table.OwnDisk) || l.fullLocked(table.DiskOf(standby))
+	return l.fullLocked(standby) || disks
 }
 
 func (l *lanes[D]) fullLocked(of table.Holder) bool {

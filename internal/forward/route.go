@@ -196,7 +196,7 @@ func (rt *route) noOwner() error {
 	if rt.sent {
 		return ErrUnheard
 	}
-	return errNoOwner
+	return noOwner(rt.r.cfg.Cluster.Table(), rt.hash)
 }
 
 // unknownIfSent reports an unknown outcome where an error says that nothing happened, and

@@ -133,6 +133,24 @@ var errNoOwner = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * t
 	Message: "nobody serves the key now: its owner is gone, or it is being handed over; nothing happened",
 	Hint:    "try again: another node takes over within seconds"}
 
+// noOwner returns the error of a call about a position that nobody serves.
+func noOwner(t *table.Table, hash uint64) error {
+	i := t.Find(hash)
+	if i < 0 || !t.Rows[i].Cold() {
+		return errNoOwner
+	}
+	disks := t.Rows[i].Was.Node
+	if s := t.Rows[i].Stood; !s.None() {
+		disks += " or " + s.Node
+	}
+	return &failure.Error{Reason: failure.Unavailable, RetryAfter: coldRetry,
+		Message: "nobody serves the key now: its state is on the disk of " + disks + ", which has died; nothing happened",
+		Hint:    "try again; it is served when that node has started with its --data-dir: see `keystead status`"}
+}
+
+// coldRetry is when to try again what waits for a node to start.
+const coldRetry = time.Second
+
 var errUnreached = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * time.Millisecond,
 	Message: "the owner of the key cannot be reached; nothing happened",
 	Hint:    "try again: it comes back, or another node takes over within seconds"}

@@ -109,7 +109,13 @@ func (l *life) objects() map[string]string {
 		}
 		again.Version, again.At = 0, l.at
 		l.drop(again.IDs)
-		if len(again.IDs.Ops) == 0 && l.absent(&again) {
+		bare := again
+		bare.IDs, bare.More, bare.Whole = nil, false, false
+		if !again.More && l.absent(&bare) { // what is left of its state does not count
+			if len(again.IDs.Ops) > 0 {
+				again.Whole = true
+				all[fmt.Sprintf("%s/%s", r.Key, r.Name)] += fmt.Sprintf("absent, with %x ", record.AppendIDs(nil, &again, l.at))
+			}
 			return true
 		}
 		all[fmt.Sprintf("%s/%s", r.Key, r.Name)] += fmt.Sprintf("%x ", record.Append(nil, &again, l.at))
@@ -539,6 +545,22 @@ func TestVersions(t *testing.T) {
 	l = begin(t, l.crash(rand.New(rand.NewPCG(3, 3))), 5, "interval")
 	if a, err := l.objs.Add(l.at, owner.Ref{Key: "a", Name: "c"}, reqid.ID{}, counter.AddOp{Delta: 1}); err != nil || a.Version <= last {
 		t.Errorf("version %d after %d, %v", a.Version, last, err)
+	}
+}
+
+// TestIDsOfWhatIsNew: the ids of an object that no round has taken yet are written once, with the object.
+func TestIDsOfWhatIsNew(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "interval")
+	for i, want := range []int64{2, 2} { // it and its ids; and then it and the one that came
+		id := reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: uint64(i) + 1}
+		if _, err := l.objs.Add(l.at, owner.Ref{Key: "a", Name: "c"}, id, counter.AddOp{Delta: 1}); err != nil {
+			t.Fatal(err)
+		}
+		before := l.k.stats.puts.Load()
+		l.round()
+		if n := l.k.stats.puts.Load() - before; n != want {
+			t.Errorf("round %d writes %d", i, n)
+		}
 	}
 }
 

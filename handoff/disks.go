@@ -142,9 +142,9 @@ func (s *Source) urge(hash uint64) {
 
 // fenceLocked has answers wait until the disk of a standby has what it had before it stood by for
 // this process: that of a row which this process has just been given stood by nobody, but was
-// the owner. The owner tells what that has decided, told or not.
+// the owner. The owner tells what that has decided, told or not. Under interval it need not be there.
 func (s *Source) fenceLocked(was, t *table.Table) {
-	if !durable(t) {
+	if t.Durable < table.Always {
 		return
 	}
 	fenced := map[*link]bool{}
@@ -156,7 +156,7 @@ func (s *Source) fenceLocked(was, t *table.Table) {
 		w := was.Find(r.End)
 		given := w < 0 || was.Rows[w].Owner != s.plan.self
 		missed := t.Epoch != was.Epoch+1 && r.Since > was.Epoch // it may have been another's in between
-		if l := s.linkLocked(r.Standby); !fenced[l] && (given || missed || !durable(was)) {
+		if l := s.linkLocked(r.Standby); !fenced[l] && (given || missed || was.Durable < table.Always) {
 			//guard:disk-of-former-owner
 			l.feed.Fence()
 			fenced[l] = true

@@ -492,6 +492,24 @@ func TestDiskOfFormerOwner(t *testing.T) {
 	})
 }
 
+// TestDiskOfFormerOwnerUnderInterval: there nobody waits for what the former owner has decided
+// last, as it is younger than the interval.
+func TestDiskOfFormerOwnerUnderInterval(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.durableCluster(2, false, table.Interval)
+		key := w.keys(1, ownedBy(n[0], n[1]))[0]
+		w.set("unsync", held)
+		w.set("sync", held)
+		n[0].disk.hang()
+		w.drain(n[0], n[1])
+		w.until("the row has moved", func() bool { return w.agreed().Rows[w.agreed().Find(owner.Hash(key))].Owner == n[1].self })
+		n[1].add(key).checkAnswered(t, "the disk is not behind")
+		n[0].disk.work()
+		w.release("unsync")
+		w.release("sync")
+	})
+}
+
 // told reports whether an answer was told and confirmed.
 func (a *answer) told() bool {
 	synctest.Wait()

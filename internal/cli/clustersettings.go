@@ -22,10 +22,12 @@ const (
 	maxLeaseTTL   = time.Minute
 	maxJoinSettle = time.Minute
 	maxResumeWait = time.Hour
+
+	maxRecoverWait = 24 * time.Hour
 )
 
 // ofClusters are flags that have an effect only in a cluster.
-var ofClusters = []string{"lease-ttl", "lease-margin", "join-settle", "resume-wait", "copy-rate", "ack-owner", "lost-limits",
+var ofClusters = []string{"lease-ttl", "lease-margin", "join-settle", "resume-wait", "recover-wait", "copy-rate", "ack-owner", "lost-limits",
 	"raft-addr", "gossip-addr", "gossip-key", "gossip-profile", "advertise", "hash-key", "hot-node"}
 
 // clusterOnly returns the given flags that have no effect because the node runs alone.
@@ -60,6 +62,8 @@ func (f *nodeFlags) clusterSettings() error {
 		return usageError{fmt.Errorf("--lease-margin %s: choose more than 0, to half of --lease-ttl, %s", c.LeaseMargin, c.LeaseTTL/2)}
 	case c.ResumeWait <= 0 || c.ResumeWait > maxResumeWait:
 		return usageError{fmt.Errorf("--resume-wait %s: choose more than 0, to 1h", c.ResumeWait)}
+	case c.RecoverWait <= 0 || c.RecoverWait > maxRecoverWait:
+		return usageError{fmt.Errorf("--recover-wait %s: choose more than 0, to 24h", c.RecoverWait)}
 	case c.Settle <= 0 || c.Settle > maxJoinSettle:
 		return usageError{fmt.Errorf("--join-settle %s: choose more than 0, to 1m", c.Settle)}
 	}

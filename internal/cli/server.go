@@ -82,6 +82,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.AckOwner, "ack-owner", nil, "kinds, like limits,locks: their answers do not wait for the standby: quicker, and lost with the owner")
 	fl.DurationVar(&f.Cluster.Settle, "join-settle", node.DefaultSettle, "how long joins are collected before the ring changes")
 	fl.DurationVar(&f.Cluster.ResumeWait, "resume-wait", node.DefaultResumeWait, "when all nodes were stopped: how long those that are back wait for the state of the others")
+	fl.DurationVar(&f.Cluster.RecoverWait, "recover-wait", node.DefaultRecoverWait, "how long keys wait for a dead node's disk before they count as lost; for ever if any is under always")
 	f.copyRate = node.DefaultCopyRate
 	fl.Var(&f.copyRate, "copy-rate", "bytes a second that copies for other nodes send in all, like 32MiB; 0 = no limit")
 	f.hotFlags(fl)

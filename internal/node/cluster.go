@@ -62,6 +62,9 @@ type ClusterConfig struct {
 	LeaseTTL, LeaseMargin, Settle time.Duration
 	// ResumeWait is how long nodes are waited for when all were stopped. Default 30 s.
 	ResumeWait time.Duration
+	// RecoverWait is how long the disk of a node is waited for, where no answer has waited for it. Default
+	// 5 min.
+	RecoverWait time.Duration
 	// HotNode has the node take parts of split objects before nodes without it do.
 	HotNode bool
 }
@@ -72,6 +75,7 @@ const (
 	DefaultLeaseMargin        = epoch.DefaultMargin
 	DefaultSettle             = epoch.DefaultSettle
 	DefaultResumeWait         = epoch.DefaultResumeWait
+	DefaultRecoverWait        = epoch.DefaultRecoverWait
 	DefaultLockTTL            = epoch.DefaultLockTTL // of owner.Config.MaxLockTTL
 	DefaultDurabilityInterval = disk.DefaultInterval
 	DefaultCopyRate           = handoff.DefaultCopyRate // of Config.CopyRate
@@ -199,7 +203,7 @@ func (c *cluster) start() (err error) {
 			Bootstrap: bootstrap, EpochFloor: c.floor(),
 			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
 			Policies: func(p *table.Policies) { c.inForce.Put(agreedPolicies(p, c.log)) },
-			TTL:      cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
+			TTL:      cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, RecoverWait: cc.RecoverWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
 			Snapshots: c.cfg.Wires.Snapshots, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		}
 		if c.disk != nil {

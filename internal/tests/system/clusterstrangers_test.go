@@ -94,6 +94,7 @@ func TestClusterMisuse(t *testing.T) {
 		{"--lease-ttl 2m0s: choose 200ms to 1m", in("--lease-ttl", "2m")},
 		{"--lease-margin 2s: choose more than 0, to half of --lease-ttl, 1s", in("--lease-margin", "2s")},
 		{"--lease-margin -1s: choose more than 0", in("--lease-margin", "-1s")},
+		{"--recover-wait 25h0m0s: choose more than 0, to 24h", in("--recover-wait", "25h")},
 		{"--join-settle -1s: choose more than 0, to 1m", in("--join-settle", "-1s")},
 		{`--raft-addr "here": write HOST:PORT`, in("--raft-addr", "here")},
 		{`--gossip-addr "127.0.0.1:70000": write HOST:PORT`, in("--gossip-addr", "127.0.0.1:70000")},

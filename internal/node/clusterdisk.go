@@ -251,6 +251,7 @@ func (d *clusterDisk) learned(t *table.Table) {
 			}
 		}
 	}
+	//guard:disk-awaited waits[incarnation] -> false
 	d.keeper.Named(func(incarnation uint64) bool { return waits[incarnation] })
 }
 
@@ -289,6 +290,7 @@ func (d *clusterDisk) report(full bool) *peerv1.DiskReport {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	//guard:disk-epoch-found d.epoch -> d.c.serving.CleanEpoch()
 	r.Epoch = d.epoch
 	all := slices.Concat(d.keeper.FoundStreams(), slices.Collect(maps.Values(d.streams)))
 	slices.SortFunc(all, func(a, b disk.Stream) int { return cmp.Compare(a.Of, b.Of) }) // the last one of a peer counts
@@ -328,7 +330,7 @@ var errUntaken = &failure.Error{Reason: failure.Unavailable, RetryAfter: 200 * t
 
 // admit returns why an operation must not be let in; nil = it may.
 func (d *clusterDisk) admit() error {
-	if d.c.durable() {
+	if d.c.durable() { //guard:cluster-disk-admits d.c.durable() -> false
 		return d.keeper.Admit()
 	}
 	if d.store.Ungathered() > maxUntaken {

@@ -3,14 +3,20 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/keystead/keystead/handoff/disk"
+	"github.com/keystead/keystead/owner"
 	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
+	"github.com/keystead/keystead/ring/epoch/serving"
 	"github.com/keystead/keystead/ring/epoch/table"
+	"github.com/keystead/keystead/ring/member"
 )
 
 // withDisk is a node that makes a cluster, and keeps a store on disk in it.
@@ -216,4 +222,89 @@ func TestDiskOfAnotherClusterOfThatName(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// bare is what a cluster node has of its disk, without the cluster. A process was there before: the first of the list.
+func bare(t *testing.T, fs vfs.FS) (*clusterDisk, *owner.Store) {
+	t.Helper()
+	cfg := Config{ID: "n1", DataDir: t.TempDir(), Durability: "interval", DurabilityInterval: disk.MinInterval, Cluster: ClusterConfig{ID: "c"}, Wires: Wires{Level: table.DiskLevel, Disk: fs}}.withDefaults()
+	for incarnation := uint64(10); ; incarnation += 10 {
+		c := &cluster{cfg: cfg, log: cfg.Log, self: member.Self{Node: "n1", Cluster: "c", UID: "u", Incarnation: incarnation},
+			serving: serving.New(table.Holder{Node: "n1", Incarnation: incarnation})}
+		if err := c.openDisk(); err != nil {
+			t.Fatal(err)
+		}
+		c.state = newState(c, c.serving)
+		store, err := owner.New(owner.Config{Rule: c.rule(), Journal: c.disk.keeper}, cfg.Clock.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if incarnation == 10 {
+			c.serving.Learn(&table.Table{Epoch: 40})
+			c.serving.Cleaned(40)
+		}
+		if err := c.disk.begin(store); err != nil {
+			t.Fatal(err)
+		}
+		if incarnation == 20 {
+			t.Cleanup(c.disk.close)
+			return c.disk, store
+		}
+		c.disk.close()
+	}
+}
+
+// TestReportOfADisk: a disk is of the epoch that was found; for what the process itself had, until it was
+// removed, of that moment. Those are remembered that a row waits for.
+func TestReportOfADisk(t *testing.T) {
+	t.Parallel()
+	d, _ := bare(t, nil)
+	waiting := &table.Table{Epoch: 60, Durable: table.Interval, Members: []table.Member{{Node: "n1", Incarnation: 20}},
+		Rows: []table.Row{{End: 1<<64 - 1, Was: table.Holder{Node: "n1", Incarnation: 10}}}}
+	d.learned(waiting)
+	d.c.serving.Learn(&table.Table{Epoch: 60, Durable: table.Interval, Members: waiting.Members})
+	d.c.serving.Cleaned(60)
+	if r := d.report(true); r.Epoch != 40 || !slices.Equal(r.Incarnations, []uint64{10, 20}) || len(r.Stopped) != 0 || !r.Whole {
+		t.Errorf("the report is %v", r)
+	}
+	if err := d.become(20); err != nil || d.report(true).Epoch != 40 {
+		t.Errorf("the process that it is already: %v, %v", d.report(true), err)
+	}
+	if err := d.become(30); err != nil || d.report(true).Epoch != 60 {
+		t.Errorf("the next one: %v, %v", d.report(true), err)
+	}
+	if r := d.report(false); len(r.Incarnations) != 0 || r.Epoch != 0 || r.Durability != 1 {
+		t.Errorf("the short report is %v", r)
+	}
+	d.c.serving.Become(table.Holder{Node: "n1", Incarnation: 30})
+	d.learned(&table.Table{Epoch: 61, Members: []table.Member{{Node: "n1", Incarnation: 30}}})
+	if r := d.report(true); !slices.Equal(r.Incarnations, []uint64{30}) {
+		t.Errorf("when nobody waits for them any more: %v", r)
+	}
+}
+
+// TestDiskThatTakesNothing: operations are refused because of it where disks count, and nowhere else.
+func TestDiskThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	broken, faulty := brokenDisk()
+	d, store := bare(t, faulty)
+	d.c.serving.Learn(&table.Table{Epoch: 50})
+	broken.Store(true)
+	eventually(t, "the disk takes nothing", func() bool {
+		store.DiscardSpans([]owner.Span{{}}, func(uint64) bool { return true })
+		d.keeper.Crowded()
+		return d.keeper.Admit() != nil
+	})
+	if err := d.admit(); err != nil {
+		t.Errorf("nobody has agreed that it counts: %v", err)
+	}
+	if err := d.untold(); err != nil {
+		t.Error(err)
+	}
+	d.c.serving.Learn(&table.Table{Epoch: 51, Durable: table.Interval})
+	if d.admit() == nil || d.untold() != errNotOnDisk || d.report(false).Whole {
+		t.Errorf("where it counts: %v, %v, %v", d.admit(), d.untold(), d.report(false))
+	}
+	broken.Store(false)
+	eventually(t, "it takes what is decided again", func() bool { return d.admit() == nil && d.report(false).Whole })
 }

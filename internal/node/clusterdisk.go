@@ -238,8 +238,9 @@ func (d *clusterDisk) list() (all []uint64) {
 
 // learned forgets those that have had the disk and that no row waits for any more.
 func (d *clusterDisk) learned(t *table.Table) {
-	self := d.c.serving.Self()
-	if !t.Holds(self) || len(d.keeper.List()) < 2 {
+	self, list := d.c.serving.Self(), d.keeper.List()
+	// A table may be from before this process began to become the next incarnation: later ones may name the one that it was.
+	if !t.Holds(self) || len(list) < 2 || list[len(list)-1].Incarnation != self.Incarnation {
 		return
 	}
 	waits := map[uint64]bool{}

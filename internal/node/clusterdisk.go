@@ -240,6 +240,7 @@ func (d *clusterDisk) list() (all []uint64) {
 func (d *clusterDisk) learned(t *table.Table) {
 	self, list := d.c.serving.Self(), d.keeper.List()
 	// A table may be from before this process began to become the next incarnation: later ones may name the one that it was.
+	//guard:disk-named-late list[len(list)-1].Incarnation != self.Incarnation -> false
 	if !t.Holds(self) || len(list) < 2 || list[len(list)-1].Incarnation != self.Incarnation {
 		return
 	}

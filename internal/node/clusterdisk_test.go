@@ -276,6 +276,10 @@ func TestReportOfADisk(t *testing.T) {
 	if r := d.report(false); len(r.Incarnations) != 0 || r.Epoch != 0 || r.Durability != 1 {
 		t.Errorf("the short report is %v", r)
 	}
+	d.learned(&table.Table{Epoch: 60, Members: waiting.Members}) // late
+	if r := d.report(true); !slices.Equal(r.Incarnations, []uint64{10, 20, 30}) {
+		t.Errorf("when a table comes late: %v", r)
+	}
 	d.c.serving.Become(table.Holder{Node: "n1", Incarnation: 30})
 	d.learned(&table.Table{Epoch: 61, Members: []table.Member{{Node: "n1", Incarnation: 30}}})
 	if r := d.report(true); !slices.Equal(r.Incarnations, []uint64{30}) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -17,6 +18,61 @@ import (
 type shot struct {
 	shard, done int // how much had been done then
 	state       map[string]string
+}
+
+// take returns what a shard is.
+func (l *life) take(shard, done int) shot {
+	s := shot{shard, done, map[string]string{}}
+	for at, is := range l.objects() {
+		if shardOf(at) == shard {
+			s.state[at] = is
+		}
+	}
+	return s
+}
+
+// mustPromise fails unless what a crash has left is what rounds have taken, up to some shard of one of them, and no shard of it
+// is from before what was acknowledged, or from before what the epoch and the streams there say. It
+// returns the epoch, and how many shards those rounds had taken.
+func mustPromise(t *testing.T, l *life, left *vfs.MemFS, shots []shot, since map[uint64]int, acked int, what string) (epoch uint64, found int) {
+	t.Helper()
+	cfg := l.k.cfg
+	cfg.Options = Options{FS: left, tune: small}
+	k, err := OpenKeeper(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = k.Close() }()
+	back := &life{t: t, at: l.at, k: k}
+	if back.objs, err = owner.New(owner.Config{Rule: &rule{100}, Shards: 4, Journal: k}, l.at); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Load(back.objs); err != nil {
+		t.Fatal(err)
+	}
+	least := max(acked, since[k.HeadEpoch()])
+	for _, s := range k.FoundStreams() {
+		least = max(least, int(s.Number))
+	}
+	var got [4]shot
+	for i := range got {
+		got[i] = back.take(i, 0)
+	}
+	for found = len(shots); found >= 0; found-- {
+		var is [4]shot
+		for _, s := range shots[:found] {
+			is[s.shard] = s
+		}
+		ok := true
+		for i := range is {
+			ok = ok && maps.Equal(is[i].state, got[i].state) && is[i].done >= least
+		}
+		if ok {
+			return k.HeadEpoch(), found
+		}
+	}
+	t.Fatalf("%s: no round has taken the shards like this since %d had been done (%d acknowledged, epoch %d)\n%v", what, least, acked, k.HeadEpoch(), got)
+	return 0, 0
 }
 
 // TestPromises: at any moment at which the machine stops, also between the parts of a round, each shard is back as some round has taken it, in
@@ -88,13 +144,7 @@ func TestPromises(t *testing.T) {
 			some(20)
 			shard := 0
 			l.roundWith(func() {
-				state := map[string]string{}
-				for at, is := range l.objects() {
-					if shardOf(at) == shard {
-						state[at] = is
-					}
-				}
-				shots = append(shots, shot{shard, done, state})
+				shots = append(shots, l.take(shard, done))
 				shard++
 				some(4)
 			})
@@ -103,58 +153,92 @@ func TestPromises(t *testing.T) {
 		left, clones = 1<<30, append(clones, clone{mem.CrashClone(vfs.CrashCloneCfg{}), acked})
 		mu.Unlock()
 		for i, c := range clones {
-			k, err := OpenKeeper(Config{Dir: "disk", Settings: l.k.cfg.Settings, Options: Options{FS: c.fs, tune: small}, Now: l.k.cfg.Now, Window: l.k.cfg.Window, Head: l.k.cfg.Head})
-			if err != nil {
-				t.Fatal(err)
-			}
-			back := &life{t: t, at: l.at, k: k}
-			if back.objs, err = owner.New(owner.Config{Rule: &rule{100}, Shards: 4, Journal: k}, l.at); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := k.Load(back.objs); err != nil {
-				t.Fatal(err)
-			}
-			// least is what each shard has to have.
-			least := max(c.acked, since[k.HeadEpoch()])
-			for _, s := range k.FoundStreams() {
-				least = max(least, int(s.Number))
-			}
-			if k.HeadEpoch() > 7 {
+			epoch, found := mustPromise(t, l, c.fs, shots, since, c.acked, fmt.Sprintf("seed %d, crash %d of %d", seed, i, len(clones)))
+			if epoch > 7 {
 				epochs++
-			}
-			var got [4]map[string]string
-			for j := range got {
-				got[j] = map[string]string{}
-			}
-			for at, is := range back.objects() {
-				got[shardOf(at)][at] = is
-			}
-			found := -1
-			for p := len(shots); p >= 0 && found < 0; p-- {
-				var is [4]shot
-				for _, s := range shots[:p] {
-					is[s.shard] = s
-				}
-				ok := true
-				for j := range is {
-					ok = ok && maps.Equal(is[j].state, got[j]) && is[j].done >= least
-				}
-				if ok {
-					found = p
-				}
-			}
-			if found < 0 {
-				t.Fatalf("seed %d, crash %d of %d: no round has taken the shards like this since %d had been done (%d acknowledged, epoch %d)\n%v", seed, i, len(clones), least, c.acked, k.HeadEpoch(), got)
 			}
 			if found%4 != 0 {
 				parts++
-			}
-			if err := k.Close(); err != nil {
-				t.Fatal(err)
 			}
 		}
 	}
 	if epochs < 20 || parts < 20 {
 		t.Errorf("%d crashes after an epoch had risen, %d between the parts of a round", epochs, parts)
+	}
+}
+
+// TestPromisesWhenWritesFail: whichever write fails, what is left is what was promised, nothing is acknowledged until all is on another
+// store, and then that is what counts.
+func TestPromisesWhenWritesFail(t *testing.T) {
+	failures := 0
+	for at := int64(0); ; at++ {
+		rng := rand.New(rand.NewPCG(uint64(at), 41))
+		f := &fault{what: errorfs.OpIsWrite, err: syscall.EIO}
+		f.at.Store(1 << 60)
+		mem := vfs.NewCrashableMem()
+		done, acked, epoch := 0, 0, uint64(7)
+		since := map[uint64]int{7: 0}
+		var shots []shot
+		l := beginAs(t, mem, 1e9, "always", func(c *Config) {
+			c.Options.FS, c.Options.tune = errorfs.Wrap(mem, f), small
+			c.Noted = func() func() {
+				was := done
+				return func() { acked = was }
+			}
+			c.Streams = func() []Stream { return []Stream{{Node: "n2", Incarnation: 1, Session: 1, Number: uint64(done)}} }
+			c.Head = func() Head { return Head{Node: "n1", Epoch: epoch} }
+		})
+		l.k.maxPart = 500
+		l.enlist(5)
+		f.at.Store(f.seen.Load() + at)
+		check := func(what string) {
+			mustPromise(t, l, l.crash(rng), shots, since, acked, fmt.Sprintf("write %d (%v): %s", at, f.hit.Load(), what))
+		}
+		for range 10 {
+			for range rng.IntN(30) {
+				if l.step(rng); rng.IntN(8) == 0 {
+					l.discard(rng)
+					epoch++
+					since[epoch] = done + 1
+				}
+				l.at = 1e9
+				done++
+			}
+			shard, before := 0, acked
+			err := l.tryRound(func() { shots = append(shots, l.take(shard, done)); shard++ })
+			if err == nil {
+				continue
+			}
+			failures++
+			if acked != before {
+				t.Fatalf("write %d: a round that has failed is acknowledged", at)
+			}
+			check("it has failed")
+			if err := l.k.anew(); err != nil {
+				t.Fatal(err)
+			}
+			l.objs.Track(false)
+			check("the next store is empty")
+			for shard := range 4 {
+				shots = append(shots, l.take(shard, done))
+			}
+			if l.k.Whole() {
+				t.Error("an empty store is whole")
+			}
+			if err := l.k.step(true); err != nil {
+				t.Fatal(err)
+			}
+			if !l.k.Whole() || acked != done {
+				t.Errorf("all is written: whole %v, %d of %d acknowledged", l.k.Whole(), acked, done)
+			}
+		}
+		check("at the end")
+		wantList(t, l.k.List(), 5)
+		if err := l.k.Close(); f.hit.Load() == nil {
+			if err != nil || failures < 20 {
+				t.Errorf("%d failures; %v", failures, err)
+			}
+			return
+		}
 	}
 }

@@ -37,7 +37,9 @@ func (k *Keeper) anew() error {
 		_ = k.store.Close()
 	}
 	k.set(s, number)
+	//guard:disk-tenures-again nil -> k.onDisk
 	k.begun, k.onDisk = false, nil
+	//guard:disk-streams-again
 	k.rewriteStreams()
 	k.whole.Store(false)
 	return nil

@@ -29,16 +29,23 @@ func (b between) End(version uint64) bool {
 // roundWith is a round with something done after each shard of it.
 func (l *life) roundWith(f func()) {
 	l.t.Helper()
+	if err := l.tryRound(f); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *life) tryRound(f func()) error {
 	n := l.k.note()
 	l.k.round++
 	l.k.batch, l.k.failing, l.k.puts = l.k.store.NewBatch(), nil, 0
 	if !l.objs.Gather(l.at, l.k.round, 0, between{l.k, f}) {
-		l.t.Fatal(l.k.failing)
+		return l.k.failing
 	}
 	if err := l.k.commit(n, true, false); err != nil {
-		l.t.Fatal(err)
+		return err
 	}
 	l.k.end(l.at)
+	return nil
 }
 
 // shardOf returns the shard of an address of objects.

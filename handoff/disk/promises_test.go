@@ -1,12 +1,15 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -240,5 +243,59 @@ func TestPromisesWhenWritesFail(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// TestAllAtOnce: operations, copies, discards, enlisting and what people ask go on while rounds do; what is there at the end is
+// what the next process finds.
+func TestAllAtOnce(t *testing.T) {
+	var number atomic.Uint64
+	l := beginAs(t, vfs.NewCrashableMem(), 1e9, "always", func(c *Config) {
+		c.Settings.Interval = time.Millisecond * 50
+		c.Noted = func() func() { return func() {} }
+		c.Streams = func() []Stream {
+			return []Stream{{Node: "n2", Incarnation: 1, Session: 1, Number: number.Load()}}
+		}
+		c.Head = func() Head { return Head{Node: "n1", Epoch: number.Load()} }
+	})
+	l.enlist(5)
+	if err := l.k.Run(l.objs, true); err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	for i := range 3 {
+		work.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 43))
+			one := &life{t: t, at: 1e9, objs: l.objs}
+			for range 300 {
+				one.step(rng)
+				one.at = 1e9
+				one.discard(rng)
+				number.Add(1)
+				l.k.nudge()
+			}
+		})
+	}
+	work.Go(func() {
+		for i := range uint64(50) {
+			if err := l.k.Enlist(7 + i); err != nil {
+				t.Error(err)
+			}
+			l.k.Named(func(n uint64) bool { return n == 5 })
+			if !l.k.Whole() || !l.k.AwaitEpoch(t.Context(), min(number.Load(), 200)) {
+				t.Error("the disk does not take what is decided")
+			}
+		}
+	})
+	work.Wait()
+	was := l.objects()
+	if err := errors.Join(l.k.Finish(), l.k.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next := begin(t, l.fs.CrashClone(vfs.CrashCloneCfg{}), 1e9, "always")
+	next.same(was, "after an orderly stop")
+	wantList(t, next.k.List(), 5, -56)
+	if s := next.k.FoundStreams(); len(s) == 0 || s[len(s)-1] != (Stream{Of: 56, Node: "n2", Incarnation: 1, Session: 1, Number: 900}) {
+		t.Errorf("the streams are %v", s)
 	}
 }

@@ -32,6 +32,7 @@ type cold struct {
 	since    map[pair]int64 // when this leader learned that these rows wait; of groups alone
 	heard    map[table.Holder]*peerv1.DiskReport
 	judgedAt int64
+	passedAt int64                  // 0 = not yet
 	toldAt   map[table.Holder]int64 // when it was told last that this process's disk is waited for
 	tellAt   int64                  // when to look next whether to
 }
@@ -45,7 +46,8 @@ const (
 	judgeEvery   = 50 * time.Millisecond // thousands of pairs of processes may be waited for
 	maxRecovered = 8192                  // rows of one command: half a megabyte
 	tellEvery    = time.Minute
-	maxReported  = 1024 // incarnations, and streams, of a disk's report: the last ones
+	maxGap       = 5 * time.Second // between two looks at the clock, with leases of a minute 1.5 s; a leader that did not look has slept
+	maxReported  = 1024            // incarnations, and streams, of a disk's report: the last ones
 )
 
 func newCold(resumeWait, recoverWait time.Duration) cold {
@@ -100,6 +102,19 @@ func (c *cold) learned(t *table.Table, now int64) {
 			delete(c.toldAt, h)
 		}
 	}
+}
+
+// passed is told what the clock shows, many times a second. What a leader has slept through does
+// not count: it has heard nobody meanwhile, and if the others have slept as well, nobody has died.
+func (c *cold) passed(now int64) {
+	gap := now - c.passedAt
+	//guard:wait-awake false
+	if c.passedAt != 0 && gap > int64(maxGap) {
+		for p := range c.since {
+			c.since[p] += gap
+		}
+	}
+	c.passedAt = now
 }
 
 // found is a disk that counts for a row, and was heard.

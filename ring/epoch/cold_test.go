@@ -271,6 +271,29 @@ func TestColdCountsAnew(t *testing.T) {
 	}
 }
 
+// TestColdSleeps: a leader that has slept, as all others may have, gives nothing up for that.
+func TestColdSleeps(t *testing.T) {
+	tab := allDead(t, table.Interval)
+	k := newCold(time.Minute, time.Hour)
+	at := int64(time.Hour)
+	k.passed(at)
+	k.learned(tab, at)
+	for range 60 { // a minute, awake
+		at += int64(time.Second)
+		k.passed(at)
+	}
+	at += int64(2 * time.Hour)
+	k.passed(at)
+	if got := told(k.next(at, everybody)); got != "wait" || k.settles(at) {
+		t.Errorf("%s; the minute before counts: %v", got, !k.settles(at))
+	}
+	at += int64(time.Hour - time.Minute)
+	k.passedAt = at
+	if got := told(k.next(at, everybody)); got != "forgo n1/1 n2/1" {
+		t.Error(got)
+	}
+}
+
 // TestColdTells: people are told whose disk is waited for, and until when: once, and each minute.
 func TestColdTells(t *testing.T) {
 	tab := allDead(t, table.Always)

@@ -116,6 +116,7 @@ func (k *keeper) extend() {
 
 func (k *keeper) ticked() {
 	k.extend()
+	k.cold.passed(k.now)
 	k.checkWall()
 	k.checkDisk()
 	k.checkRoom()

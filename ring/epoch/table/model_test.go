@@ -178,6 +178,12 @@ func drawCommand(t *rapid.T, tab *Table, past []Command) Command {
 		}
 		return rapid.SampledFrom(tab.Members).Draw(t, label).Holder()
 	}
+	if tab.Cold() > 0 && rapid.IntRange(0, 3).Draw(t, "cold rows") == 3 {
+		if rapid.IntRange(0, 2).Draw(t, "given up") == 2 {
+			return drawForgo(t, tab, pick)
+		}
+		return drawRecover(t, tab, pick)
+	}
 	// Small numbers are drawn more often.
 	switch kind := rapid.IntRange(0, 42).Draw(t, "kind"); kind {
 	case 37, 38, 39, 40, 41:

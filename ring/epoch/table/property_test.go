@@ -14,7 +14,8 @@ import (
 // and checks after each what the package promises.
 func TestCommandsInAnyOrder(t *testing.T) {
 	starts := []*Table{cluster(t, 3), clusterOf(t, locking(), 3), clusterOf(t, locking(), 2), made(),
-		durable(t, cluster(t, 3), Always), durable(t, clusterOf(t, locking(), 3), Interval), durable(t, clusterOf(t, locking(), 2), Entire)}
+		durable(t, cluster(t, 3), Always), durable(t, clusterOf(t, locking(), 3), Interval), durable(t, clusterOf(t, locking(), 2), Entire), backed(t, 3), backed(t, 2),
+		grow(t, backed(t, 2), Command{Remove: &Remove{Members: []Holder{holder("n1", 1), holder("n2", 1)}}})}
 	reached := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		tab := rapid.SampledFrom(starts).Draw(t, "start")

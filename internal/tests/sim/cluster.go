@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -52,6 +53,10 @@ type Config struct {
 	Profile string
 	// Tune changes the configuration of a node before it starts; nil = nothing.
 	Tune func(host int, cfg *node.Config)
+	// Durability is --durability of nodes that have disks; "" = they have none. Dir is where
+	// they find what else is in a data directory.
+	Durability string
+	Dir        string
 	// Old has the cluster be made at the first level, as if one of its nodes were of an old
 	// program. The level of the others is adopted when nothing has changed for a while.
 	Old bool
@@ -78,10 +83,11 @@ type host struct {
 	addr    string
 	clock   *Clock
 	gate    *Gate
-	storage *epoch.Storage // the disk
-	wall    time.Duration  // what its wall clock is wrong by; guarded by mu
-	node    *node.Node     // nil = no process runs
-	life    int            // number of the process
+	storage *epoch.Storage // the log, which is always on disk
+	disk    *Disk
+	wall    time.Duration // what its wall clock is wrong by; guarded by mu
+	node    *node.Node    // nil = no process runs
+	life    int           // number of the process
 }
 
 // Process is a node that runs.
@@ -108,6 +114,7 @@ func New(cfg Config) *Cluster {
 	for i := range cfg.Nodes {
 		h := &host{i: i, name: fmt.Sprintf("n%d", i+1), addr: fmt.Sprintf("10.0.0.%d", i+1), storage: epoch.MemoryStorage()}
 		h.gate = c.Net.Gate(h.addr)
+		h.disk = newDisk(cfg.Seed+uint64(i), h.gate, filepath.Join(cfg.Dir, h.name))
 		h.clock = &Clock{gate: h.gate, began: time.Now(), drift: maxDrift * (2*c.rnd.Float64() - 1)}
 		c.hosts = append(c.hosts, h)
 	}
@@ -145,6 +152,9 @@ func (c *Cluster) Start(i int) error {
 		if o != h && (i != 0 || o.life > 0) {
 			cfg.Cluster.Join = append(cfg.Cluster.Join, net.JoinHostPort(o.addr, gossipPort))
 		}
+	}
+	if c.cfg.Durability != "" {
+		cfg.DataDir, cfg.Wires.Disk, cfg.Durability = filepath.Join(c.cfg.Dir, h.name), h.disk.files(), c.cfg.Durability
 	}
 	if c.cfg.Old {
 		cfg.Wires.Level = 1
@@ -194,6 +204,7 @@ func (c *Cluster) detach(h *host) *node.Node {
 func (c *Cluster) Stop(i int) {
 	h := c.hosts[i]
 	h.gate.Open()
+	h.disk.ends()
 	n := h.node // it counts until it has stopped
 	if n == nil {
 		return
@@ -205,15 +216,19 @@ func (c *Cluster) Stop(i int) {
 
 // Kill ends a process at once. The kernel tells those it was connected with.
 func (c *Cluster) Kill(i int) {
-	c.Crash(i)
+	c.end(i, false)
 	c.off(c.hosts[i], false)
 }
 
 // Crash takes a machine's power away. Nobody is told. Start brings it back.
-func (c *Cluster) Crash(i int) {
+func (c *Cluster) Crash(i int) { c.end(i, true) }
+
+// end ends a process, if one runs, and cuts its machine off.
+func (c *Cluster) end(i int, power bool) {
 	h := c.hosts[i]
 	n := c.detach(h)
 	c.off(h, true)
+	h.disk.end(power) // what it writes from now on is lost, and nobody hears of it
 	h.gate.Open()
 	if n != nil {
 		n.Kill()
@@ -233,6 +248,7 @@ func (c *Cluster) isolate(h *host, cut bool) {
 // Wipe empties the disk of a host on which nothing runs.
 func (c *Cluster) Wipe(i int) {
 	c.hosts[i].storage = epoch.MemoryStorage()
+	c.hosts[i].disk.wipe()
 }
 
 // Pause stops a process, if one runs, as SIGSTOP does: see the package comment.

@@ -786,8 +786,7 @@ func TestLastRoundTooLarge(t *testing.T) {
 	}
 }
 
-// TestMuchOfAShard: a round takes all that a shard has changed, however much that is: a disk that works is not taken for one
-// that has failed.
+// TestMuchOfAShard: a round takes all that a shard has changed: a disk that works is not taken for one that has failed.
 func TestMuchOfAShard(t *testing.T) {
 	l := begin(t, vfs.NewMem(), 5, "interval")
 	for i := range 1200 {

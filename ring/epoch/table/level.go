@@ -11,7 +11,7 @@ import "slices"
 //
 // What is no command (a format of records, a message) is used from the commit of its
 // level on (Uses): the leader commits a level by an Adopt when all members know it.
-const Level = 8
+const Level = 9
 
 // Uses reports whether the cluster has committed a level: all members know it, and
 // so will all later ones.

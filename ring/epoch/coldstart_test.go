@@ -53,7 +53,6 @@ func (d *store) set(change func(*store)) {
 
 // use gives a process a disk.
 func (d *store) use(c *Config, incarnation uint64) {
-	c.level = table.DiskLevel
 	c.Rule = serving.New(table.Holder{Node: c.Node, Incarnation: incarnation})
 	c.Rule.Clock(c.Clock.Now)
 	d.mu.Lock()
@@ -424,7 +423,7 @@ func TestLeaderAgreesOnDisks(t *testing.T) {
 	}
 	disks["n2"].set(func(d *store) { d.part, d.durability = false, table.Always })
 	until(t, groups[0], "disks count", func(tab *table.Table) bool { return tab.Durable == table.Always })
-	without := join(t, p, "n3", func(c *Config) { c.level = table.DiskLevel })
+	without := join(t, p, "n3", nil)
 	leader, _ := leading(t, groups...)
 	eventually(t, "it is turned away", func() bool {
 		why := make(chan string, 1)

@@ -115,8 +115,6 @@ type Config struct {
 	Clock clock.Clock      // boot time
 	Wall  func() time.Time // Default time.Now. It has a vote on the time of day, and is watched for jumps
 	Log   *slog.Logger
-
-	level uint32 // of the commands that this program knows. Tests alone set it
 }
 
 // Snapshots says when the table is written down, and how much of the log remains.
@@ -168,9 +166,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RecoverWait == 0 {
 		c.RecoverWait = DefaultRecoverWait
-	}
-	if c.level == 0 {
-		c.level = table.Level
 	}
 	if c.Snapshots == (Snapshots{}) {
 		c.Snapshots = defaultSnapshots

@@ -109,10 +109,7 @@ func (k *keeper) adoptable(t *table.Table) (table.Command, bool) {
 	if k.now-k.changedAt < int64(adoptAfter) || len(t.Members) == 0 {
 		return table.Command{}, false
 	}
-	common := k.cfg.level
-	for _, m := range t.Members {
-		common = min(common, max(1, m.Level))
-	}
+	common := t.Common()
 	adopt := &table.Adopt{Level: common}
 	if common >= table.DiskLevel {
 		if promise := k.cold.promise(t, k.alive); promise > t.Durable {

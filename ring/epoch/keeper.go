@@ -178,7 +178,7 @@ func (k *keeper) request(self table.Holder, s lease.Stamp) *peerv1.RenewRequest 
 	return &peerv1.RenewRequest{
 		Resume: resume,
 		Node:   self.Node, Incarnation: self.Incarnation, HashKey: k.cfg.HashKey,
-		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: k.cfg.level,
+		GrpcAddr: k.cfg.GRPCAddr, RaftAddr: k.cfg.RaftAddr, RaftId: string(k.g.self), Version: k.cfg.Version, Level: table.Level,
 		LastTerm: s.Term, LastGrant: s.Grant, Epoch: k.g.Table().Epoch, Floor: k.cfg.EpochFloor,
 		Disk:   k.diskReport(self),
 		WallNs: k.cfg.Wall().UnixNano(), ClockDiffers: k.pace.Apart(k.now), ClockGained: k.pace.Found(k.cfg.lease(), k.now),

@@ -390,7 +390,7 @@ func (k *keeper) next(t *table.Table) (table.Command, bool) {
 // cluster. What they say is a hint: should one that knows less come all the same, it is not
 // admitted, and its operator is told why.
 func (k *keeper) common() uint32 {
-	level := k.cfg.level
+	level := uint32(table.Level)
 	for _, p := range k.cfg.Peers() {
 		//guard:init-level
 		if p.Alive {

@@ -105,6 +105,7 @@ type cluster struct {
 	awaited         awaited      // by rows
 	lost            atomic.Int64 // rows whose state was lost when they came to this node
 
+	begun    bool        // join, or what comes before it, closes what the node holds if it fails
 	complete atomic.Bool // all fields above are set: see answer
 	named    atomic.Bool // a table has named this process, and says what was agreed
 	raising  atomic.Bool

@@ -33,7 +33,9 @@ type clusterDisk struct {
 	keeper   *disk.Keeper
 	settings disk.Settings
 	store    *owner.Store // set by begin
+	began    uint64       // incarnation of this process at its start; set by begin
 	found    disk.Head    // what the last process has left; zero = nothing
+	uid      string       // of the cluster, as the log said at the start; "" = it did not know
 
 	mu      sync.Mutex               // guards what follows
 	epoch   uint64                   // of what memory has for rows that wait for an earlier process of the node
@@ -65,7 +67,7 @@ func (c *cluster) openDisk() error {
 		}
 		return nil
 	}
-	d := &clusterDisk{c: c, settings: s, streams: map[streamID]disk.Stream{}}
+	d := &clusterDisk{c: c, settings: s, uid: c.self.UID, streams: map[streamID]disk.Stream{}}
 	for {
 		if d.keeper, err = disk.OpenKeeper(d.config()); err != nil {
 			return fmt.Errorf("opening the store on disk: %w", clusterDiskHint(dir, err))
@@ -150,7 +152,7 @@ func (d *clusterDisk) config() disk.Config {
 func (d *clusterDisk) head() disk.Head {
 	c := d.c
 	return disk.Head{
-		Cluster: c.self.Cluster, UID: cmp.Or(c.serving.Table().UID, c.self.UID, d.found.UID),
+		Cluster: c.self.Cluster, UID: cmp.Or(c.serving.Table().UID, d.uid, d.found.UID),
 		Node: c.self.Node, Incarnation: c.serving.Self().Incarnation, Epoch: c.serving.CleanEpoch(),
 		Version: c.cfg.Version, Written: c.cfg.Wires.Wall().UnixNano(),
 	}
@@ -194,8 +196,8 @@ func (d *clusterDisk) first(drawn uint64) uint64 {
 // begin puts what the last process had into the store, unless a state file has told it, and keeps
 // that from now on.
 func (d *clusterDisk) begin(store *owner.Store) error {
-	d.store = store
 	c, k := d.c, d.keeper
+	d.store, d.began = store, c.self.Incarnation
 	loaded := false
 	switch _, found := k.Found(); {
 	case c.saved != nil && !d.hasFile():
@@ -261,7 +263,7 @@ func (d *clusterDisk) learned(t *table.Table) {
 // it has then counts for the rows that wait for the one that it was.
 func (d *clusterDisk) become(incarnation uint64) error {
 	epoch := d.c.serving.CleanEpoch()
-	if err := d.enlist(incarnation); err != nil || incarnation == d.c.self.Incarnation {
+	if err := d.enlist(incarnation); err != nil || incarnation == d.began {
 		return err
 	}
 	d.mu.Lock()

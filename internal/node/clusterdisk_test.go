@@ -270,6 +270,7 @@ func TestReportOfADisk(t *testing.T) {
 	if err := d.become(20); err != nil || d.report(true).Epoch != 40 {
 		t.Errorf("the process that it is already: %v, %v", d.report(true), err)
 	}
+	d.c.self.Incarnation = 30 // as cluster.follow may have it before
 	if err := d.become(30); err != nil || d.report(true).Epoch != 60 {
 		t.Errorf("the next one: %v, %v", d.report(true), err)
 	}
@@ -311,4 +312,16 @@ func TestDiskThatTakesNothing(t *testing.T) {
 	}
 	broken.Store(false)
 	eventually(t, "it takes what is decided again", func() bool { return d.admit() == nil && d.report(false).Whole })
+}
+
+// TestStartThatFailsBeforeItJoins: it leaves nothing open that the next start needs.
+func TestStartThatFailsBeforeItJoins(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := Config{GRPCAddr: "127.0.0.1:0"}
+	withDisk(dir, func(c *Config) { c.Store.MaxObjects = -1 })(&cfg)
+	if _, err := Start(cfg); err == nil || !strings.Contains(err.Error(), "MaxObjects") {
+		t.Fatalf("it starts: %v", err)
+	}
+	start(t, withDisk(dir, nil))
 }

@@ -304,6 +304,7 @@ func (n *Node) chooseRule() (err error) {
 	if n.cluster, err = newCluster(n.cfg, n.GRPCAddr(), alone); err != nil {
 		return err
 	}
+	n.stops = append(n.stops, n.cluster.unbegun)
 	n.cluster.keeps = n.keeps
 	rule := n.cluster.rule()
 	n.cfg.Store.Rule, n.cfg.Store.Stale, n.cfg.Store.Sink = rule, rule.stalePart, n.cluster.state.source
@@ -323,6 +324,7 @@ func (n *Node) begin() error {
 		n.stops = append(n.stops, n.keepStandalone)
 		return nil
 	}
+	n.cluster.begun = true
 	err := n.cluster.restore(n.store)
 	if err != nil {
 		err = errors.Join(err, n.cluster.abandon())

@@ -320,7 +320,9 @@ func (c *cluster) keep() {
 		c.writeState()
 	}
 	if c.disk != nil {
-		c.awaitClean(c.group.Table().Epoch)
+		ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
+		defer cancel()
+		_ = c.serving.AwaitClean(ctx, c.group.Table().Epoch) // what is not discarded by then, the head says
 		c.disk.finish(c.keeps)
 	}
 }
@@ -337,6 +339,16 @@ func (c *cluster) checkDisk(t *table.Table) {
 		select {
 		case c.broken <- err:
 		default:
+		}
+	}
+}
+
+// unbegun lets go of what a node holds that does not come so far as to join.
+func (c *cluster) unbegun() {
+	if !c.begun {
+		c.cancel()
+		if err := c.abandon(); err != nil {
+			c.log.Warn("ending before the node has joined", "error", err)
 		}
 	}
 }

@@ -133,14 +133,15 @@ func (c *Cluster) Await(ctx context.Context, standbys bool) (View, error) {
 }
 
 // AwaitLevel waits until the cluster uses the formats that its nodes know: what needs them
-// is refused until then. A program that tells no level is not waited for.
+// is refused until then; and until it has agreed on what the disks of its nodes promise, if they keep
+// something there. A program that tells no level is not waited for.
 func (c *Cluster) AwaitLevel(ctx context.Context) error {
 	n := c.Running()[0]
 	for {
 		call, cancel := context.WithTimeout(ctx, callTime)
 		st, err := clusterpb.NewClusterServiceClient(n.conn).GetStatus(call, &clusterpb.GetStatusRequest{})
 		cancel()
-		if err == nil && st.Level >= st.LevelKnown {
+		if err == nil && st.Level >= st.LevelKnown && (st.Disk == nil || st.Disk.Agreed != "none") {
 			return nil
 		}
 		if !wait(ctx, pollEvery) {

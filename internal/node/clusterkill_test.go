@@ -45,9 +45,6 @@ const manyKeys = 40
 
 func newMachines(t *testing.T, durability string) *machines {
 	t.Helper()
-	if table.Level < table.DiskLevel {
-		t.Skip("disks do not count yet")
-	}
 	t.Parallel()
 	return &machines{t: t, durability: durability, interval: 200 * time.Millisecond, root: t.TempDir(),
 		nodes: map[string]*Node{}, addrs: map[string][3]string{}, cuts: map[string]*cut{}, told: map[string]int64{}, maybe: map[string]int64{}}

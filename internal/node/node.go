@@ -47,8 +47,8 @@ type Config struct {
 	// as that of a test: what it does not remember was never done. Only for a node that
 	// runs alone and keeps nothing.
 	Fresh bool
-	// Durability says what is on disk when an answer leaves: see disk.ParseSettings. It is
-	// for a node that runs alone. Default: interval with a DataDir, none without.
+	// Durability says what is on disk when an answer leaves: see disk.ParseSettings. In a
+	// cluster it counts when all have agreed. Default: interval with a DataDir, none without.
 	Durability string
 	// DurabilityInterval is that of interval. Default 1 s.
 	DurabilityInterval time.Duration

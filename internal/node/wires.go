@@ -20,7 +20,7 @@ type Wires struct {
 	Wall   func() time.Time
 	// Storage outlives the node, when a simulation restarts it.
 	Storage *epoch.Storage
-	// Disk is the file system of the store on disk of a standalone node; nil = the system's.
+	// Disk is the file system of the store on disk; nil = the system's.
 	Disk vfs.FS
 	// Snapshots says when the log of the cluster is cut short. Default: epoch's.
 	Snapshots epoch.Snapshots

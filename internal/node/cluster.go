@@ -205,7 +205,7 @@ func (c *cluster) start() (err error) {
 			Storage: c.storage, Listener: c.listener, Dial: c.cfg.Wires.Dial, Peers: c.peers, Discard: c.discard, Rule: c.serving, Before: c.learn,
 			Policies: func(p *table.Policies) { c.inForce.Put(agreedPolicies(p, c.log)) },
 			TTL:      cc.LeaseTTL, Margin: cc.LeaseMargin, Settle: cc.Settle, Resume: resume, ResumeWait: cc.ResumeWait, RecoverWait: cc.RecoverWait, LockTTL: time.Duration(c.cfg.Store.MaxLockTTL), IDWindow: time.Duration(c.cfg.Store.RequestIDs.Window),
-			Snapshots: c.cfg.Wires.Snapshots, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
+			Snapshots: c.cfg.Wires.Snapshots, AdoptAfter: c.cfg.Wires.AdoptAfter, Clock: c.cfg.Clock, Wall: c.cfg.Wires.Wall, Log: c.log,
 		}
 		if c.disk != nil {
 			conf.Disk, conf.Enlist = c.disk.report, c.disk.become

@@ -58,7 +58,7 @@ func (m *machines) start(ids ...string) {
 	for _, id := range ids {
 		m.cuts[id] = &cut{}
 		m.nodes[id] = start(m.t, oneOf(id, m.dir(id), func(c *Config) {
-			c.Durability, c.DurabilityInterval, c.Wires.Level = m.durability, m.interval, table.DiskLevel
+			c.Durability, c.DurabilityInterval, c.Wires.AdoptAfter = m.durability, m.interval, time.Second
 			c.Cluster.Settle, c.Cluster.HashKey, c.Cluster.ResumeWait = 50*time.Millisecond, id, 3*time.Second
 			c.Cluster.Bootstrap = len(m.nodes) == 0 && !isThere(filepath.Join(m.dir(id), "raft"))
 			for _, n := range m.nodes {

@@ -24,6 +24,8 @@ type Wires struct {
 	Disk vfs.FS
 	// Snapshots says when the log of the cluster is cut short. Default: epoch's.
 	Snapshots epoch.Snapshots
+	// AdoptAfter is epoch.Config.AdoptAfter.
+	AdoptAfter time.Duration
 	// Level is that which the node tells by gossip. Default table.Level. With a lower one, a
 	// cluster is made as if an old program were there, and adopts its level later.
 	Level uint32

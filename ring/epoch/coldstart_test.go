@@ -417,7 +417,7 @@ func TestLeaderAgreesOnDisks(t *testing.T) {
 	})
 	until(t, groups[0], "the level is used", func(tab *table.Table) bool { return tab.Uses(table.DiskLevel) })
 	began := time.Now()
-	eventually(t, "a while passes", func() bool { return time.Since(began) > adoptAfter+time.Second })
+	eventually(t, "a while passes", func() bool { return time.Since(began) > DefaultAdoptAfter+time.Second })
 	if groups[0].Table().Durable != table.Undurable {
 		t.Fatal("a disk counts that is not whole")
 	}

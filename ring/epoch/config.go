@@ -29,6 +29,8 @@ const (
 	DefaultPatience = time.Minute
 	// DefaultResumeWait is time for machines to come up again one after the other.
 	DefaultResumeWait = 30 * time.Second
+	// DefaultAdoptAfter is what a node takes to be started again.
+	DefaultAdoptAfter = 10 * time.Second
 	// DefaultRecoverWait is time for a machine to be repaired that only needs a hand.
 	DefaultRecoverWait = 5 * time.Minute
 
@@ -109,6 +111,11 @@ type Config struct {
 	// nil = there is no disk.
 	Enlist func(incarnation uint64) error
 
+	// AdoptAfter is for how long nothing must have changed before the leader commits a level that all
+	// members know, or what all their disks promise: a node of an older program, or without a disk, that
+	// is started again comes back meanwhile, instead of finding the door closed. Default 10 s.
+	AdoptAfter time.Duration
+
 	// Snapshots of the table, which let the log be short. Default: see defaultSnapshots.
 	Snapshots Snapshots
 
@@ -163,6 +170,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.ResumeWait == 0 {
 		c.ResumeWait = DefaultResumeWait
+	}
+	if c.AdoptAfter == 0 {
+		c.AdoptAfter = DefaultAdoptAfter
 	}
 	if c.RecoverWait == 0 {
 		c.RecoverWait = DefaultRecoverWait

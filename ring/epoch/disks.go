@@ -106,7 +106,7 @@ func (k *keeper) overTogether() []table.Holder {
 // adoptable returns the command that commits the level that all members know, and what their
 // disks promise, when nothing has changed for a while.
 func (k *keeper) adoptable(t *table.Table) (table.Command, bool) {
-	if k.now-k.changedAt < int64(adoptAfter) || len(t.Members) == 0 {
+	if k.now-k.changedAt < int64(k.cfg.AdoptAfter) || len(t.Members) == 0 {
 		return table.Command{}, false
 	}
 	common := t.Common()

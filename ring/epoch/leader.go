@@ -76,11 +76,6 @@ type candidate struct {
 // maxWaiting bounds the renewals that wait for a proof: a few of each member.
 const maxWaiting = 8 * table.MaxMembers
 
-// adoptAfter is for how long nothing must have changed before the leader commits a
-// level that all members know: a node of an older program that is started again
-// comes back meanwhile, instead of finding the door closed.
-const adoptAfter = 10 * time.Second
-
 // compareEvery is how often the leader compares raft's configuration with gossip.
 const compareEvery = 200 * time.Millisecond
 

@@ -124,8 +124,9 @@ func (s *Source) flush(f *table.Flip) bool {
 	return s.pause(leaveTime)
 }
 
-// awaitFlush waits until a process has what is needed or, unless it is the target, answers for the rows wait for it no more. It returns false if the source is
-// closed, or if the target fails or does not keep up.
+// awaitFlush waits until a process has what is needed or, unless it is the target, answers for the
+// rows wait for it no more. It returns false if the source is closed, or if the target fails or
+// does not keep up.
 func (s *Source) awaitFlush(ends []uint64, w *link, n need, target bool) bool {
 	//guard:flip-flushes
 	for w.feed.Acked() < n.acked || w.feed.Kept() < n.kept {

@@ -265,6 +265,38 @@ func TestBecomeKeeps(t *testing.T) {
 	}
 }
 
+// TestBecomeBehind: the leader tells a process that it was removed, and the table by which that goes is from before
+// it was made the synced standby, or the owner, of rows that it had a copy of. Rows wait for its disk then.
+func TestBecomeBehind(t *testing.T) {
+	tab := ring(t, 2)
+	other := tab.Rows[firstOf(tab, n2)].End
+	tab = edit(tab, same) // n1 is wanted as the standby of n2, and has its copy
+	c := syncing(tab, n2, n1, all)
+	c.Sync.Kept = true
+	out := grow(t, tab, c, table.Command{Remove: &table.Remove{Members: []table.Holder{n1, n2}}})
+	if r := out.Rows[out.Find(other)]; r.Was != n2 || r.Stood != n1 {
+		t.Fatalf("the row waits for %v and %v", r.Was, r.Stood)
+	}
+	r := New(n1)
+	r.OnDisk([]uint64{1}, 0, false)
+	r.Learn(tab)
+	r.Cleaned(tab.Epoch)
+	if !r.Accepts(other, n2) {
+		t.Fatal("it takes no copy")
+	}
+	lost := r.Become(n12)
+	r.OnDisk([]uint64{1, 2}, 0, false)
+	lost = append(lost, r.Learn(out)...)
+	again := admit("n1", 2)
+	again.Admit.Member.Level = table.DiskLevel
+	in := grow(t, out, again)
+	lost = append(lost, r.Learn(in)...)
+	lost = append(lost, r.Learn(recovered(in, n1, n12, false))...)
+	if held(lost, other) {
+		t.Errorf("lost: %v", lost)
+	}
+}
+
 // TestBecomeWithoutDisk: without a disk, or in a cluster where none counts, all goes.
 func TestBecomeWithoutDisk(t *testing.T) {
 	_, tab, _, own, _ := powerCut(t)

@@ -21,8 +21,9 @@ import (
 //
 // A process that was removed goes on as the next incarnation of its node. It keeps what cold rows
 // name the earlier one for. It may learn of the removal from the leader before it has the table of
-// it: in the table that it has, rows name the earlier one as their owner or synced standby still,
-// and they will be cold, or a standby's. They are kept until it is known.
+// it: in the table that it has the earlier one is a member still, and has rows or copies of them. It
+// may have become their owner or synced standby by a table that this process has not seen, and they
+// will be cold, or a standby's. All that the earlier one may hold is kept until that is known.
 //
 // Tables may be missed, between one in which a row is kept and the next one.
 //
@@ -92,9 +93,18 @@ func (s *state) names(i int) bool {
 	if s.table.Durable == table.Undurable {
 		return false
 	}
-	return earlier(r.Was) || earlier(r.Stood) ||
-		r.Owner != s.self && earlier(r.Owner) || //guard:become-before-removed
-		r.Standby != s.self && r.Synced && earlier(r.Standby) //guard:become-before-removed
+	return earlier(r.Was) || earlier(r.Stood) || s.undecided(i)
+}
+
+// undecided reports whether an earlier process of this node, which is over, is a member still by the table
+// and may hold a row. A later table may have made it the owner or the synced standby before it was removed.
+func (s *state) undecided(i int) bool {
+	return slices.ContainsFunc(s.disk.had, func(incarnation uint64) bool {
+		h := table.Holder{Node: s.self.Node, Incarnation: incarnation}
+		//guard:become-before-removed false
+		//guard:become-behind s.table.MayHold(i, h) -> (s.table.Rows[i].Owner == h || s.table.Rows[i].Standby == h)
+		return h != s.self && s.table.Holds(h) && s.table.MayHold(i, h)
+	})
 }
 
 // keeps reports whether what the process had of a row is what its disk is waited for with.

@@ -228,6 +228,8 @@ func (t *target) installLocked(r *Record, judged any) {
 	t.takeIDsLocked(r)
 	if sh.track.on {
 		sh.trackLocked(t.slot, t.e, t.hash)
+		//guard:disk-ids-of-copies
+		sh.noteDoneLocked(t.e, t.hash, r.Done)
 	}
 }
 

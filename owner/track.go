@@ -81,13 +81,18 @@ func (sh *shard) freshLocked() uint16 {
 func (sh *shard) noteChangeLocked(slot uint32, hash uint64) {
 	e := sh.entryLocked(slot)
 	sh.trackLocked(slot, e, hash)
-	if len(sh.done) == 0 {
+	sh.noteDoneLocked(e, hash, sh.done)
+}
+
+// noteDoneLocked notes ids that an object remembers from now on.
+func (sh *shard) noteDoneLocked(e *entry, hash uint64, done []Done) {
+	if len(done) == 0 {
 		return
 	}
 	//guard:disk-ids-of-fresh true
 	if e.bits&isFresh == 0 {
 		text := e.text()
-		r := Record{Hash: hash, Key: text[:e.keyLen()], Name: text[e.keyLen():], Kind: e.kind, Version: sh.version, At: sh.now, Done: sh.done}
+		r := Record{Hash: hash, Key: text[:e.keyLen()], Name: text[e.keyLen():], Kind: e.kind, Version: sh.version, At: sh.now, Done: done}
 		sh.track.news = sh.store.cfg.Journal.AppendIDs(sh.track.news, &r)
 		sh.weighLocked()
 	}

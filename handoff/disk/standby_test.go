@@ -1,0 +1,52 @@
+package disk
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/reqid"
+)
+
+// standby has what an owner decides installed here, as its records come.
+type standby struct{ l *life }
+
+func (s standby) Changed(r *owner.Record) {
+	if err := s.l.objs.Install(r.At, r.Clone(), anywhere); err != nil {
+		s.l.t.Error(err)
+	}
+}
+
+// TestIDsOfStandby: the disk of a standby has the request ids of what came with each record, not only those
+// of the copy.
+func TestIDsOfStandby(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "always")
+	from, err := owner.New(owner.Config{Rule: &rule{100}, Shards: 4, Sink: standby{l}}, l.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := owner.Ref{Key: "a", Name: "c"}
+	add := func(s *owner.Store, sequence uint64) bool {
+		a, err := s.Add(l.at, ref, reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: sequence}, counter.AddOp{Delta: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Replayed
+	}
+	for i := range uint64(3) {
+		add(from, i+1)
+		l.round()
+	}
+	if !add(l.objs, 3) {
+		t.Error("the memory of the standby does not know an id")
+	}
+	l = begin(t, l.crash(rand.New(rand.NewPCG(3, 3))), 5, "always")
+	for i := range uint64(3) {
+		if !add(l.objs, i+1) {
+			t.Errorf("id %d is not known after a crash: its retry acts twice", i+1)
+		}
+	}
+}

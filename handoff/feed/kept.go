@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+
+	"github.com/keystead/keystead/owner"
 )
 
 // alwaysSlots is how many numbers LastAlways keeps: what changes at a time is kept by one round
@@ -16,6 +18,13 @@ type keptOf struct {
 	all atomic.Uint64   // of all, and of what is urgent beside
 	// fence is the number of the last Fence: nothing counts as kept before that is.
 	fence atomic.Uint64
+}
+
+// awaited reports whether answers about one of the objects of a record wait for the target's disk: an admission tells of the
+// limits and counters that it has changed as well.
+func (s *Sender) awaited(r *owner.Record) bool {
+	//guard:feed-always-beside slices.ContainsFunc(r.Beside, func(b owner.Record) bool { return s.cfg.Always(b.Kind) }) -> false
+	return s.cfg.Always(r.Kind) || slices.ContainsFunc(r.Beside, func(b owner.Record) bool { return s.cfg.Always(b.Kind) })
 }
 
 // urgentLocked has the target's disk do a round when it has the record that was just added.

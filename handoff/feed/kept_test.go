@@ -176,6 +176,10 @@ func TestLastAlways(t *testing.T) {
 		s.Fence()
 		check(1, 5, 5, "what was there before the stream, too")
 		check(2, 5, 5, "what was there before the stream, too")
+		s.Append(&owner.Record{Kind: owner.KindAdmission, Hash: 2, Beside: []owner.Record{{Kind: owner.KindCounter}, {Kind: owner.KindLock}}}, 0)
+		check(2, 6, 6, "the step has changed a lock beside")
+		s.Append(&owner.Record{Kind: owner.KindAdmission, Hash: 2, Beside: []owner.Record{{Kind: owner.KindCounter}}}, 0)
+		check(2, 6, 6, "nobody waits for counters")
 	})
 }
 

@@ -184,7 +184,7 @@ func (s *Sender) append(r *owner.Record, now int64) (seq uint64, size int) {
 	seq = s.last.Add(1)
 	//guard:feed-last-of
 	s.lastOf[r.Hash%slots].Store(seq)
-	if s.cfg.Always != nil && s.cfg.Always(r.Kind) {
+	if s.cfg.Always != nil && s.awaited(r) {
 		//guard:feed-last-always
 		s.always.of[r.Hash%alwaysSlots].Store(seq)
 		s.urgentLocked(seq)

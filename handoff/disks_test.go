@@ -405,14 +405,13 @@ func TestFlipWaitsForDisk(t *testing.T) {
 			}
 		})
 		n[2].disk.hang()
-		key := w.keys(1, ownedBy(n[0], n[1]))[0]
 		n[0].put(w.keys(50, ownedBy(n[0], n[1])), 1)
 		w.drain(n[0], n[1], n[2])
 		moves := w.keys(2, func(t *table.Table, r *table.Row) bool {
 			wanted, _ := t.Wants(r.End)
 			return r.Owner == n[0].self && wanted == n[2].self
 		})
-		key = moves[0]
+		key := moves[0]
 		n[0].put(moves, 1)
 		for range 10 {
 			pass(100 * time.Millisecond)

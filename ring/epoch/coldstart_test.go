@@ -287,10 +287,11 @@ func TestColdStartNobody(t *testing.T) {
 				}
 				return
 			}
-			tab := until(t, c.groups[0], "they share a ring", c.again(func(tab *table.Table) bool { return tab.Cold() > 0 && stableWith(2)(tab) }))
+			until(t, c.groups[0], "they share a ring", c.again(func(tab *table.Table) bool { return tab.Cold() > 0 && stableWith(2)(tab) }))
 			began := time.Now()
 			eventually(t, "a while passes", func() bool { return time.Since(began) > 5*time.Second })
-			if tab = c.groups[0].Table(); c.gone(tab) > 0 || tab.Cold() != len(tab.Rows) {
+			tab := c.groups[0].Table()
+			if c.gone(tab) > 0 || tab.Cold() != len(tab.Rows) {
 				t.Fatalf("%d of %d rows are lost, %d wait", c.gone(tab), len(tab.Rows), tab.Cold())
 			}
 			c.start(2)

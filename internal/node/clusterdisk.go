@@ -282,7 +282,7 @@ func (d *clusterDisk) enlist(incarnation uint64) error {
 
 // report is what the node tells the leader of its disk. It never waits.
 func (d *clusterDisk) report(full bool) *peerv1.DiskReport {
-	r := &peerv1.DiskReport{Durability: uint32(promised(d.settings)), Whole: d.keeper.Whole()}
+	r := &peerv1.DiskReport{Durability: uint32(promised(d.settings)), Whole: d.keeper.Whole() && d.caughtUp()}
 	if !full {
 		return r
 	}
@@ -302,6 +302,18 @@ func (d *clusterDisk) report(full bool) *peerv1.DiskReport {
 		r.Streams = append(r.Streams, &peerv1.DiskStream{Node: s.Node, Incarnation: s.Incarnation, Out: s.Out, Session: s.Session, Number: s.Number})
 	}
 	return r
+}
+
+// caughtUp reports whether the disk has the copies by which rows name this process. Before anything is agreed, a Sync or a
+// Flip does not wait for that; from then on the disk counts for these rows.
+func (d *clusterDisk) caughtUp() bool {
+	t := d.c.serving.Table()
+	//guard:disk-caught-up true
+	if t.Durable != table.Undurable || d.keeper.HeadEpoch() >= t.Concerns(d.c.serving.Self()) {
+		return true
+	}
+	d.keeper.Crowded()
+	return false
 }
 
 // promised returns what settings promise, as tables say it.

@@ -74,6 +74,7 @@ func (s *Source) owns(h uint64) bool {
 // tendLocked takes a standby out that does not keep up, and ends a link that
 // nobody needs or that has failed.
 func (s *Source) tendLocked(l *link, now int64) {
+	s.askLocked(l, now)
 	switch c := s.plan.tend(l, now); {
 	case c.stalls && l.giveUp != nil:
 		l.giveUp() //guard:sync-given-up

@@ -179,6 +179,20 @@ func (p *plan) late(l *link, now int64) bool {
 	return urgent >= int64(slowDisk) || all >= int64(p.interval+slowDisk)
 }
 
+// askLocked asks the disk at the other end of a link for a round before it is behind. It does rounds by an interval of its
+// own, which may be longer than that by which answers wait here.
+func (s *Source) askLocked(l *link, now int64) {
+	if !durable(s.plan.table) || s.plan.interval == 0 {
+		return
+	}
+	behind, _ := l.feed.KeptBehind(now)
+	//guard:other-intervals false
+	if behind > int64(s.plan.interval*3/4) && now-behind > l.askedAt {
+		l.askedAt = now
+		l.feed.Ask()
+	}
+}
+
 // awaitDisk has a copy wait until a round of the target's disk has ended, if the disk is about to
 // keep answers waiting: a copy is written there, too.
 func (s *Source) awaitDisk(l *link) bool {

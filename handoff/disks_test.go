@@ -27,8 +27,9 @@ const everySecond = time.Second
 // ends, and nothing else.
 type fakeDisk struct {
 	p      *process
-	always bool         // all kinds
-	takes  atomic.Int64 // how long a round takes
+	always bool          // all kinds
+	every  time.Duration // its interval
+	takes  atomic.Int64  // how long a round takes
 	urged  chan struct{}
 	over   chan struct{}
 	epoch  atomic.Uint64 // of the last round
@@ -44,7 +45,7 @@ type fakeDisk struct {
 // keeping has processes that start have disks, whose rounds take so long.
 func (w *world) keeping(always bool, takes time.Duration) {
 	w.disks = func(p *process) *fakeDisk {
-		d := &fakeDisk{p: p, always: always, urged: make(chan struct{}, 1), over: make(chan struct{}), goes: make(chan struct{}), ended: make(chan struct{})}
+		d := &fakeDisk{p: p, always: always, every: everySecond, urged: make(chan struct{}, 1), over: make(chan struct{}), goes: make(chan struct{}), ended: make(chan struct{})}
 		d.takes.Store(int64(takes))
 		close(d.goes)
 		return d
@@ -52,7 +53,7 @@ func (w *world) keeping(always bool, takes time.Duration) {
 }
 
 func (d *fakeDisk) run() {
-	tick := time.NewTicker(everySecond / 2)
+	tick := time.NewTicker(d.every / 2)
 	defer tick.Stop()
 	for {
 		select {
@@ -156,7 +157,7 @@ func (d *fakeDisk) Await(ctx context.Context, hash uint64) bool {
 }
 
 func (d *fakeDisk) Always(owner.Kind) bool  { return d.always }
-func (d *fakeDisk) Interval() time.Duration { return everySecond }
+func (d *fakeDisk) Interval() time.Duration { return d.every }
 func (d *fakeDisk) HeadEpoch() uint64       { return d.epoch.Load() }
 
 func (d *fakeDisk) Urge() {
@@ -301,6 +302,43 @@ func TestIntervalWaitsForDisks(t *testing.T) {
 		n[1].disk.work()
 		w.awaitStable()
 		w.alike()
+	})
+}
+
+// TestOtherIntervals: a standby whose disk has a longer interval than the owner's does rounds as the owner's answers
+// need them: none waits, and it stays the standby.
+func TestOtherIntervals(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.keeping(false, time.Millisecond)
+		same := w.disks
+		w.disks = func(p *process) *fakeDisk {
+			d := same(p)
+			if p.self.Node == "n2" {
+				d.every = 10 * everySecond
+			}
+			return d
+		}
+		n := w.cluster(2)
+		pass(10 * everySecond)
+		w.agree(table.Interval)
+		pass(10 * everySecond)
+		key := w.keys(1, ownedBy(n[0], n[1]))[0]
+		out := w.count("unsync")
+		n[1].disk.mu.Lock()
+		before := n[1].disk.done
+		n[1].disk.mu.Unlock()
+		for range 300 {
+			n[0].add(key).checkAnswered(t, "the disk would keep up")
+			pass(100 * time.Millisecond)
+		}
+		if w.count("unsync") > out {
+			t.Error("the standby is taken out")
+		}
+		n[1].disk.mu.Lock()
+		defer n[1].disk.mu.Unlock()
+		if n := n[1].disk.done - before; n > 60 {
+			t.Errorf("%d rounds in 30 s", n)
+		}
 	})
 }
 

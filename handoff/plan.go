@@ -49,6 +49,7 @@ type link struct {
 	busy bool   // guarded by Source.mu: a command about it is being proposed
 	// behindAt is when it was found not to keep up, 0 if it does; guarded by Source.mu.
 	behindAt int64
+	askedAt  int64 // when its disk was asked for a round last; guarded by Source.mu
 	// giveUp ends the flush before a Sync, as long as that is not proposed; guarded by
 	// Source.mu. nil = there was none.
 	giveUp context.CancelFunc

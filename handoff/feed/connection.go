@@ -181,7 +181,7 @@ func (s *Sender) sendOne(st stream, b *batch) error {
 		s.mu.Unlock()
 	}
 	err := st.Send(&peerv1.FeedRequest{Request: &peerv1.FeedRequest_Batch{Batch: &peerv1.FeedBatch{
-		Session: s.cfg.Session, First: b.first, Count: uint32(b.count), Epoch: b.epoch, Records: b.buf, Checksum: b.sum, Urgent: b.urgent,
+		Session: s.cfg.Session, First: b.first, Count: uint32(b.count), Epoch: b.epoch, Records: b.buf, Checksum: b.sum, Urgent: b.urgent || b.asks,
 	}}})
 	s.mu.Lock()
 	b.sending = false

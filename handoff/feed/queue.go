@@ -32,6 +32,7 @@ type batch struct {
 	sum          uint32
 	sending      bool // gRPC may be reading buf
 	urgent       bool // somebody waits until the target's disk has one of the records
+	asks         bool // it is to do a round of all that was sent
 }
 
 func (b *batch) last() uint64 { return b.first + b.count - 1 }

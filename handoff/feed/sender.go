@@ -215,6 +215,16 @@ func (s *Sender) Versions(last uint64) uint64 {
 	return s.last.Load()
 }
 
+// Ask has the target's disk do a round of all that was sent until now, without a record of which answers wait for that.
+func (s *Sender) Ask() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.controlLocked(func(b []byte) []byte { return appendVersions(b, 0) })
+	if n := len(s.queue); n > 0 {
+		s.queue[n-1].asks = true
+	}
+}
+
 // controlLocked appends a control record, of which the content is appended by a function.
 func (s *Sender) controlLocked(content func([]byte) []byte) {
 	if s.err == nil {

@@ -45,6 +45,8 @@ type Head struct {
 	// Restored is the time of day of the backup that the store was made of, in ns since 1970: what was
 	// decided since is lost. 0 = it was not, or its process has gone on since.
 	Restored int64 `json:"restored_unix_ns,omitempty"`
+	// Window is for how long request ids are kept, in ns, if a cluster has agreed on it; 0 = as the process is told.
+	Window int64 `json:"id_window_ns,omitempty"`
 	// Version is that of the program, for people.
 	Version string `json:"version,omitempty"`
 }

@@ -258,7 +258,7 @@ func (k *Keeper) Load(objects *owner.Store) (n int, err error) {
 	if err != nil {
 		return n, err
 	}
-	err = k.store.entries(h.Clock-int64(k.cfg.Window()), func(at place, _ int64, entry []byte) error {
+	err = k.store.entries(h.Clock-k.window(&h), func(at place, _ int64, entry []byte) error {
 		if len(entry) < 8 {
 			return fmt.Errorf("%w: an entry of %d bytes", ErrDamaged, len(entry))
 		}

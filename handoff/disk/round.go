@@ -194,7 +194,7 @@ func (k *Keeper) commit(n noted, tend, clean bool) error {
 	if tend {
 		k.tended = now
 		k.look()
-		k.batch.DropLog(h.Clock - int64(k.cfg.Window()+logSlack))
+		k.batch.DropLog(h.Clock - k.window(&h) - int64(logSlack))
 	}
 	h.Durability = k.cfg.Settings.String()
 	k.batch.SetHead(h)
@@ -223,6 +223,12 @@ func (k *Keeper) commit(n noted, tend, clean bool) error {
 	//guard:disk-note-first n.synced -> k.cfg.Noted()
 	n.synced()
 	return nil
+}
+
+// window returns for how long request ids are kept: what a cluster has agreed on may be longer than what the process is told.
+func (k *Keeper) window(h *Head) int64 {
+	//guard:disk-window-agreed h.Window -> 0
+	return max(int64(k.cfg.Window()), h.Window)
 }
 
 // look notes how much room the file system has left. A disk that hangs may hold it up, as it

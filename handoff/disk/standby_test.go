@@ -3,6 +3,7 @@ package disk
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -47,6 +48,37 @@ func TestIDsOfStandby(t *testing.T) {
 	for i := range uint64(3) {
 		if !add(l.objs, i+1) {
 			t.Errorf("id %d is not known after a crash: its retry acts twice", i+1)
+		}
+	}
+}
+
+// TestWindowOfCluster: ids are kept for as long as the cluster has agreed on, though this process was told less.
+func TestWindowOfCluster(t *testing.T) {
+	agreed := func(window time.Duration) func(*Config) {
+		return func(c *Config) {
+			c.Head = func() Head { return Head{Node: "n1", Epoch: 7, Window: int64(window)} }
+		}
+	}
+	of := func(l *life) (n int) {
+		h, _ := l.k.Found()
+		if err := l.k.store.Entries(h.Clock-l.k.window(&h), func(int64, []byte) error { n++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for window, want := range map[time.Duration]int{0: 0, 3 * testWindow: 1} {
+		l := beginAs(t, vfs.NewCrashableMem(), int64(time.Hour), "interval", agreed(window))
+		if _, err := l.objs.Add(l.at, owner.Ref{Key: "a", Name: "c"}, reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: 1}, counter.AddOp{Delta: 1}); err != nil {
+			t.Fatal(err)
+		}
+		l.round()
+		l.at += 2 * int64(testWindow)
+		if err := l.k.step(true); err != nil {
+			t.Fatal(err)
+		}
+		l = beginAs(t, l.crash(rand.New(rand.NewPCG(3, 3))), 5, "interval", agreed(window))
+		if n := of(l); n != want {
+			t.Errorf("with an agreed window of %s, %d ids of %s ago are there, want %d", window, n, 2*testWindow, want)
 		}
 	}
 }

@@ -151,9 +151,12 @@ func (d *clusterDisk) config() disk.Config {
 // head is what the store says of this process when a round begins.
 func (d *clusterDisk) head() disk.Head {
 	c := d.c
+	t := c.serving.Table()
 	return disk.Head{
-		Cluster: c.self.Cluster, UID: cmp.Or(c.serving.Table().UID, d.uid, d.found.UID),
+		Cluster: c.self.Cluster, UID: cmp.Or(t.UID, d.uid, d.found.UID),
 		Node: c.self.Node, Incarnation: c.serving.Self().Incarnation, Epoch: c.serving.CleanEpoch(),
+		//guard:disk-window-found cmp.Or(t.IDWindow, d.found.Window) -> 0
+		Window:  cmp.Or(t.IDWindow, d.found.Window), // the log is read after the first rounds
 		Version: c.cfg.Version, Written: c.cfg.Wires.Wall().UnixNano(),
 	}
 }

@@ -258,7 +258,7 @@ func bare(t *testing.T, fs vfs.FS) (*clusterDisk, *owner.Store) {
 			t.Fatal(err)
 		}
 		if incarnation == 10 {
-			c.serving.Learn(&table.Table{Epoch: 40})
+			c.serving.Learn(&table.Table{Epoch: 40, IDWindow: 77})
 			c.serving.Cleaned(40)
 		}
 		if err := c.disk.begin(store); err != nil {
@@ -277,6 +277,9 @@ func bare(t *testing.T, fs vfs.FS) (*clusterDisk, *owner.Store) {
 func TestReportOfADisk(t *testing.T) {
 	t.Parallel()
 	d, _ := bare(t, nil)
+	if h := d.head(); h.Window != 77 {
+		t.Errorf("before it knows the table, the window of ids is %d, not what was agreed on", h.Window)
+	}
 	waiting := &table.Table{Epoch: 60, Durable: table.Interval, Members: []table.Member{{Node: "n1", Incarnation: 20}},
 		Rows: []table.Row{{End: 1<<64 - 1, Was: table.Holder{Node: "n1", Incarnation: 10}}}}
 	d.learned(waiting)

@@ -98,6 +98,25 @@ func (s Settings) For(k owner.Kind) Durability {
 	return s.Default
 }
 
+// OfCluster returns the settings of a disk on which others count: it leaves out no kind, for what another node answers under
+// always, or within its interval, is to be on the disks of its standbys as well.
+func (s Settings) OfCluster() Settings {
+	if !s.partly() {
+		return s
+	}
+	all := Settings{Default: s.Default, Of: map[owner.Kind]Durability{}, Interval: s.Interval}
+	if all.Default == None {
+		all.Default = Interval
+	}
+	for k, d := range s.Of {
+		//guard:disk-kinds-of-others max(d, Interval) -> d
+		if d = max(d, Interval); d != all.Default {
+			all.Of[k] = d
+		}
+	}
+	return all
+}
+
 // Kept reports whether anything is kept on disk.
 func (s Settings) Kept() bool { return s.any(func(d Durability) bool { return d != None }) }
 

@@ -480,6 +480,12 @@ func TestParseSettings(t *testing.T) {
 			t.Errorf("%q is %q, %v", text, s, err)
 		}
 	}
+	for text, want := range map[string]string{"none": "none", "always": "always", "interval,limit=always": "interval,limit=always", "none,lock=interval": "interval",
+		"none,lock=always,limit=interval": "interval,lock=always", "always,lock=none": "always,lock=interval"} {
+		if s, err := ParseSettings(text, 0); err != nil || s.OfCluster().String() != want {
+			t.Errorf("%q of a node in a cluster is %q, %v", text, s.OfCluster(), err)
+		}
+	}
 	for _, text := range []string{"sometimes", "counters=always", "none,none", "interval,bucket=none", "interval,lock=none,lock=always", ","} {
 		if s, err := ParseSettings(text, 0); err == nil {
 			t.Errorf("%q is %q", text, s)

@@ -67,6 +67,11 @@ func (c *cluster) openDisk() error {
 		}
 		return nil
 	}
+	//guard:cluster-disk-kinds s.OfCluster() -> s
+	if all := s.OfCluster(); all.String() != s.String() {
+		c.log.Info("other nodes count on the disk of this one: it keeps all kinds, those with none as under interval", "durability", all.String())
+		s = all
+	}
 	d := &clusterDisk{c: c, settings: s, uid: c.self.UID, streams: map[streamID]disk.Stream{}}
 	for {
 		if d.keeper, err = disk.OpenKeeper(d.config()); err != nil {

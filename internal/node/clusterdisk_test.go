@@ -184,6 +184,23 @@ func TestPromised(t *testing.T) {
 		if got := promised(s); err != nil || got != want {
 			t.Errorf("%s promises %d, not %d; %v", text, got, want, err)
 		}
+		if got := promised(s.OfCluster()); got != want {
+			t.Errorf("%s promises %d, not %d, as the disk of a cluster has it", text, got, want)
+		}
+	}
+}
+
+// TestKindsOfOthers: the disk of a node in a cluster leaves out no kind, for others count on it.
+func TestKindsOfOthers(t *testing.T) {
+	t.Parallel()
+	cfg := Config{ID: "n1", DataDir: t.TempDir(), Durability: "always,counter=none", Cluster: ClusterConfig{ID: "c"}, Wires: Wires{Level: table.DiskLevel}}.withDefaults()
+	c := &cluster{cfg: cfg, log: cfg.Log, self: member.Self{Node: "n1", Cluster: "c"}}
+	if err := c.openDisk(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.disk.close()
+	if got := c.disk.settings.String(); got != "always,counter=interval" {
+		t.Errorf("it is kept as %s", got)
 	}
 }
 

@@ -75,7 +75,8 @@ func (k *keeper) stoppedInOrder(q *peerv1.RenewRequest) {
 }
 
 // overTogether returns the members to be removed where disks count. All who are dead are removed
-// at once, when of every member it is known whether it lives: rows are to name all who had them.
+// at once, when of every member it is known whether it lives: rows are to name all who had them. A lease
+// that is not over says that of a member only if it was granted after those died.
 // Those that have stopped together are waited for by a leader that is one of them, and those that
 // are mute as ever.
 func (k *keeper) overTogether() []table.Holder {
@@ -90,7 +91,8 @@ func (k *keeper) overTogether() []table.Holder {
 		switch {
 		case !slices.Contains(over, h):
 			//guard:removal-together
-			if !k.alive(h) {
+			if !k.alive(h) ||
+				k.diedWith(h, over) { //guard:removal-of-one-moment
 				return nil
 			}
 		case slices.Contains(asking, h.Node):
@@ -101,6 +103,19 @@ func (k *keeper) overTogether() []table.Holder {
 		}
 	}
 	return over
+}
+
+// diedWith reports whether a member that holds a lease may have died at the moment at which one of these did, whose lease is
+// over, and who has rows together with it.
+func (k *keeper) diedWith(h table.Holder, over []table.Holder) bool {
+	for _, dead := range over {
+		if !k.grants.Outlives(h, dead) && slices.ContainsFunc(k.synced.Rows, func(r table.Row) bool {
+			return r.Owner == h && r.Standby == dead || r.Owner == dead && r.Standby == h
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // adoptable returns the command that commits the level that all members know, and what their

@@ -199,6 +199,13 @@ func (g *Grants[K]) Alive(k K, now int64) bool {
 	return m != nil && m.granted > 0 && !m.removing && now < m.expires
 }
 
+// Outlives reports whether a member was granted a lease so long after the last one of another, whose lease is over, that the
+// two have not died at one moment: who lives renews its lease every third of a TTL.
+func (g *Grants[K]) Outlives(k, over K) bool {
+	m, dead := g.members[k], g.members[over]
+	return m != nil && (dead == nil || dead.expires == 0 || m.expires-dead.expires >= g.cfg.TTL/2)
+}
+
 // Release says that a member has stopped acting for good: its lease is over.
 func (g *Grants[K]) Release(k K) {
 	if m := g.members[k]; m != nil {

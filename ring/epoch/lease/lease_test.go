@@ -238,3 +238,27 @@ func TestAgreedTTL(t *testing.T) {
 		}
 	}
 }
+
+// TestOutlives: of two that renew every third of a TTL, one has outlived the other if it was granted a lease half a TTL
+// after the last one of that.
+func TestOutlives(t *testing.T) {
+	g := NewGrants[string](Config{TTL: 60, Margin: 5})
+	g.BeginTerm(1, 0)
+	g.Ready(Config{TTL: 60, Margin: 5})
+	g.Members(0, []string{"a", "b"})
+	for k, at := range map[string]int64{"a": 100, "b": 129} {
+		if _, v := g.Grant(k, at, 1, 0); v != Granted {
+			t.Fatal(v)
+		}
+	}
+	if g.Outlives("b", "a") || g.Outlives("a", "b") || g.Outlives("c", "a") {
+		t.Error("they may have died together")
+	}
+	if g.Grant("b", 130, 1, 1); !g.Outlives("b", "a") {
+		t.Error("one lives on")
+	}
+	g.Release("b")
+	if !g.Outlives("a", "b") || !g.Outlives("a", "c") {
+		t.Error("one has given its lease up")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -190,12 +191,14 @@ func (d *clusterDisk) current() []disk.Stream {
 	return now
 }
 
-// first returns the incarnation of this process: one that no process has had that had the disk.
+// first returns the incarnation of this process: one that no process has had that had the disk. Where the clock has gone
+// back, it goes by chance as well: of two processes on copies of the disk, each has its own.
 func (d *clusterDisk) first(drawn uint64) uint64 {
 	for _, t := range d.keeper.List() {
 		//guard:disk-incarnation t.Incarnation >= drawn -> false
 		if t.Incarnation >= drawn {
-			drawn = t.Incarnation + 2
+			//guard:disk-incarnation-by-chance 2*rand.Uint64N(1<<19) -> 0
+			drawn = t.Incarnation + 2 + 2*rand.Uint64N(1<<19)
 		}
 	}
 	return drawn

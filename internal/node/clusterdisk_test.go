@@ -92,6 +92,23 @@ func TestDiskOfAClusterNode(t *testing.T) {
 	})
 }
 
+// TestIncarnationsOfCopies: two processes that start on copies of a disk, by a clock that has gone back, are not one.
+func TestIncarnationsOfCopies(t *testing.T) {
+	t.Parallel()
+	n := start(t, withDisk(t.TempDir(), nil))
+	d, seen, last := n.cluster.disk, map[uint64]bool{}, n.cluster.Self().Incarnation
+	for range 4 {
+		if next := d.first(1); next <= last || next%2 == 0 {
+			t.Errorf("%d comes after %d", next, last)
+		} else {
+			seen[next] = true
+		}
+	}
+	if len(seen) < 2 {
+		t.Errorf("all are %v", seen)
+	}
+}
+
 // TestDiskCatchesUp: before anything is agreed, a disk is not called whole while it may lack copies by which rows name the
 // process, however long its interval is; it does a round for that.
 func TestDiskCatchesUp(t *testing.T) {

@@ -229,7 +229,7 @@ func (t *target) installLocked(r *Record, judged any) {
 	if sh.track.on {
 		sh.trackLocked(t.slot, t.e, t.hash)
 		//guard:disk-ids-of-copies
-		sh.noteDoneLocked(t.e, t.hash, r.Done)
+		sh.noteCopiedLocked(t.e, t.hash, r.Done)
 	}
 }
 

@@ -84,6 +84,19 @@ func (sh *shard) noteChangeLocked(slot uint32, hash uint64) {
 	sh.noteDoneLocked(e, hash, sh.done)
 }
 
+// maxNews bounds what a store has for the next Gather while copies come in, which nobody holds back for a disk that hangs.
+const maxNews = 32 << 20
+
+// noteCopiedLocked notes ids that came with a record. When too much waits, the next Gather tells of all ids of the object.
+func (sh *shard) noteCopiedLocked(e *entry, hash uint64, done []Done) {
+	//guard:disk-copies-bounded false
+	if len(done) > 0 && sh.store.ungathered.Load() > maxNews {
+		sh.noteIDsLocked(e)
+		return
+	}
+	sh.noteDoneLocked(e, hash, done)
+}
+
 // noteDoneLocked notes ids that an object remembers from now on.
 func (sh *shard) noteDoneLocked(e *entry, hash uint64, done []Done) {
 	if len(done) == 0 {

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -48,6 +49,46 @@ func TestIDsOfStandby(t *testing.T) {
 	for i := range uint64(3) {
 		if !add(l.objs, i+1) {
 			t.Errorf("id %d is not known after a crash: its retry acts twice", i+1)
+		}
+	}
+}
+
+// TestIDsOfStandbyAreBounded: what a standby takes in while its disk hangs does not fill its memory, and is on disk in the
+// end.
+func TestIDsOfStandbyAreBounded(t *testing.T) {
+	l := begin(t, vfs.NewCrashableMem(), 5, "always")
+	from, err := owner.New(owner.Config{Rule: &rule{100}, Shards: 4, Sink: standby{l}}, l.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ids = 1000
+	add := func(s *owner.Store, key int, sequence uint64) bool {
+		a, err := s.Add(l.at, owner.Ref{Key: fmt.Sprintf("%0500d", key), Name: "c"}, reqid.ID{Client: reqid.Client{Lo: 1}, Sequence: sequence}, counter.AddOp{Delta: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Replayed
+	}
+	const keys = 120
+	for key := range keys {
+		add(from, key, 1)
+	}
+	l.round()
+	for key := range keys {
+		for i := range uint64(ids - 1) {
+			add(from, key, i+2)
+		}
+	}
+	if n := l.objs.Ungathered(); n > 48<<20 {
+		t.Errorf("%d MiB wait for the disk", n>>20)
+	}
+	l.round()
+	l = begin(t, l.crash(rand.New(rand.NewPCG(3, 3))), 5, "always")
+	for key := range keys {
+		for i := range uint64(ids) {
+			if !add(l.objs, key, i+1) {
+				t.Fatalf("id %d of key %d is not known after a crash", i+1, key)
+			}
 		}
 	}
 }

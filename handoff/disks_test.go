@@ -33,6 +33,7 @@ type fakeDisk struct {
 	urged  chan struct{}
 	over   chan struct{}
 	epoch  atomic.Uint64 // of the last round
+	fails  atomic.Bool   // nobody who waits for it is told more
 
 	mu    sync.Mutex
 	has   map[string]int64 // guarded by mu: as of the last round
@@ -144,6 +145,9 @@ func (d *fakeDisk) Await(ctx context.Context, hash uint64) bool {
 		d.mu.Unlock()
 		if done >= last || d.covers(had, hash) {
 			return true
+		}
+		if d.fails.Load() {
+			return false
 		}
 		d.Urge()
 		select {
@@ -257,6 +261,25 @@ func TestDisksThatDoNotCount(t *testing.T) {
 		a.checkAnswered(t, "its own disk has it")
 		w.drain(n[0], n[1])
 		w.until("the rows have moved", func() bool { return len(w.agreed().Moves()) == 0 })
+		n[1].disk.work()
+
+		// One that fails keeps nothing back as long as that is so.
+		key = w.keys(1, func(_ *table.Table, r *table.Row) bool { return r.Owner == n[1].self })[0]
+		n[1].disk.hang()
+		n[1].disk.fails.Store(true)
+		n[1].add(key).checkAnswered(t, "its disk does not count")
+		w.agree(table.Always)
+		pass(time.Millisecond)
+		b := n[1].add(key)
+		synctest.Wait()
+		select {
+		case <-b.done:
+			if b.err == nil {
+				t.Error("an answer is told that is not on disk")
+			}
+		default:
+		}
+		n[1].disk.fails.Store(false)
 		n[1].disk.work()
 	})
 }

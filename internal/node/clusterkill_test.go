@@ -469,30 +469,52 @@ func TestFromStateFilesToDisks(t *testing.T) {
 	m.whole(true)
 }
 
-// TestNoneWhereDisksCount: a node that keeps nothing is not admitted where disks count, and says why. What the disks of the
-// others have is enough.
+// TestNoneWhereDisksCount: a node that keeps nothing is not admitted where disks count, nor one that promises less where
+// all answers wait for disks, and it says why. What the disks of the others have is enough.
 func TestNoneWhereDisksCount(t *testing.T) {
-	m := newMachines(t, "always")
-	m.start("n1", "n2", "n3")
-	m.settled()
-	m.count()
-	m.killAll()
-	m.start("n1", "n2")
-	m.durability = "none"
-	m.start("n3")
-	n := m.nodes["n3"]
-	eventually(t, "it says what is wrong", func() bool {
-		return slices.ContainsFunc(n.warnings(), func(w rpc.Warning) bool { return strings.Contains(w.Problem, "this node keeps none") })
-	})
-	m.whole(true)
-	if _, is := n.cluster.Table().Member("n3"); is {
-		t.Error("it is a member")
+	for durability, says := range map[string]string{"none": "this node keeps none", "interval": "in this node some do not"} {
+		t.Run(durability, func(t *testing.T) {
+			m := newMachines(t, "always")
+			m.start("n1", "n2", "n3")
+			m.settled()
+			m.count()
+			m.killAll()
+			m.start("n1", "n2")
+			m.durability = durability
+			m.start("n3")
+			n := m.nodes["n3"]
+			eventually(t, "it says what is wrong", func() bool {
+				return slices.ContainsFunc(n.warnings(), func(w rpc.Warning) bool { return strings.Contains(w.Problem, says) })
+			})
+			m.whole(true)
+			if _, is := n.cluster.Table().Member("n3"); is {
+				t.Error("it is a member")
+			}
+			n.Stop()
+			m.durability = "always"
+			m.start("n3")
+			m.settled()
+			m.whole(true)
+		})
 	}
-	n.Stop()
-	m.durability = "always"
-	m.start("n3")
-	m.settled()
-	m.whole(true)
+}
+
+// TestPromisesLess: what a node is to be started with depends on what the cluster has agreed on.
+func TestPromisesLess(t *testing.T) {
+	for _, c := range []struct {
+		own, agreed table.Durability
+		hint        string
+	}{
+		{table.Undurable, table.Undurable, ""}, {table.Interval, table.Undurable, ""},
+		{table.Undurable, table.Interval, "interval or always"}, {table.Undurable, table.Always, "interval or always"},
+		{table.Interval, table.Interval, ""}, {table.Interval, table.Always, ""}, {table.Always, table.Interval, ""},
+		{table.Undurable, table.Entire, "--durability always"}, {table.Interval, table.Entire, "--durability always"},
+		{table.Always, table.Entire, "--durability always"}, {table.Entire, table.Entire, ""},
+	} {
+		if p, hint := promiseText(c.own, c.agreed); (p == "") != (c.hint == "") || !strings.Contains(hint, c.hint) {
+			t.Errorf("own %d, agreed %d: %q, %q", c.own, c.agreed, p, hint)
+		}
+	}
 }
 
 // TestOneByOneWithDisks: each node is restarted, or killed, while the others go on.

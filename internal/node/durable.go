@@ -276,8 +276,11 @@ func agreedText(d table.Durability) string {
 // diskWarning returns what the status says of a store on disk that takes nothing.
 func (n *Node) diskWarning() (problem, hint string) {
 	k := n.keeper()
+	if problem, hint := n.promisesLess(); problem != "" {
+		return problem, hint
+	}
 	if k == nil {
-		return n.keepsNothing()
+		return "", ""
 	}
 	st := k.Status()
 	if p := st.Problem; p != "" {
@@ -294,11 +297,28 @@ func (n *Node) diskWarning() (problem, hint string) {
 	return "", ""
 }
 
-// keepsNothing returns that a node keeps nothing on disk in a cluster in which disks count.
-func (n *Node) keepsNothing() (problem, hint string) {
-	if n.cluster == nil || !n.cluster.durable() {
+// promisesLess returns that a node is not admitted because of what its disk promises: see turnsAway of ring/epoch.
+func (n *Node) promisesLess() (problem, hint string) {
+	if n.cluster == nil {
 		return "", ""
 	}
-	return fmt.Sprintf("the cluster keeps its state on disk (%s), and this node keeps none: it is not admitted", n.agreed()),
-		"start it with --data-dir and --durability interval or always"
+	own := table.Undurable
+	if d := n.cluster.disk; d != nil {
+		own = promised(d.settings)
+	}
+	return promiseText(own, n.cluster.group.Table().Durable)
+}
+
+// promiseText is what a node says of which the disk promises less than the cluster has agreed on.
+func promiseText(own, agreed table.Durability) (problem, hint string) {
+	switch {
+	//guard:promises-less
+	case agreed == table.Entire && own < table.Entire:
+		return "in the cluster every answer waits for disks (always), and in this node some do not: it is not admitted, and its disk is not heard",
+			"start it with --data-dir and --durability always, for all kinds; give no disk up because of it"
+	case agreed != table.Undurable && own == table.Undurable:
+		return fmt.Sprintf("the cluster keeps its state on disk (%s), and this node keeps none: it is not admitted", agreedText(agreed)),
+			"start it with --data-dir and --durability interval or always"
+	}
+	return "", ""
 }

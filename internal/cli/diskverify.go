@@ -94,7 +94,12 @@ func verifyDisk(ctx context.Context, progressTo io.Writer, o *node.Offline) (*ve
 		case x.Error == "" && x.Whole:
 			older = s.Dir
 		case x.Error != "":
-			v.OK, v.Advice = false, "restore a backup into another directory (`keystead restore`), or move "+o.Dir+" away, and a node that starts there begins anew and declares the loss; look after the medium"
+			v.OK = false
+			if o.OfCluster {
+				v.Advice = "move " + o.Dir + " away, all of it, and start the node: the cluster goes on with what other nodes have, and `keystead status` shows what waits for this one; look after the medium"
+				break
+			}
+			v.Advice = "restore a backup into another directory (`keystead restore`), or move " + o.Dir + " away, and a node that starts there begins anew and declares the loss; look after the medium"
 			if older != "" {
 				v.Advice += "; " + older + " is whole, and older: with " + s.Dir + " moved away, the node goes on from it"
 			}

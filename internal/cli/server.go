@@ -111,12 +111,13 @@ count as one.
 With --cluster-id it is part of a cluster: one node makes it with --bootstrap, once,
 and the others --join any node that is in it. Without, it runs alone.
 
-Counters, limits and locks are kept in memory. With --data-dir, a node that runs alone
-keeps them on disk as well: a crash loses what it answered within the last second, or
-nothing of that with --durability always. One of a cluster that stops in order, and has
-nobody to hand them over to, keeps them there for its next process; a crash of all nodes
-forgets them. There are also who owns what, and the epoch, so that fencing tokens rise
-across restarts even if the clock is set back.`,
+Counters, limits and locks are kept in memory. With --data-dir they are on disk as well: a
+crash of a node that runs alone, or of all nodes of a cluster that have one, loses what was
+answered within the last second, or nothing of that with --durability always. What all
+nodes of a cluster promise, it agrees on; "keystead status" shows it. It never agrees on
+less: once all have --durability always, nodes with less are not admitted. There are also
+who owns what, and the epoch, so that fencing tokens rise across restarts even if the
+clock is set back.`,
 		Example: `  keystead server --id n1 --data-dir /var/lib/keystead                 # alone
   keystead server --id n1 --cluster-id prod --bootstrap --data-dir /var/lib/keystead \
     --grpc-addr 10.0.0.1:7400 --raft-addr 10.0.0.1:7401 --gossip-addr 10.0.0.1:7402

@@ -37,8 +37,11 @@ type Offline struct {
 	Dir    string         // of all its stores
 	Stores []OfflineStore // in the order of their numbers
 	// Unused says why a node that starts here would not go on from the store that counts; "" = it would.
-	Unused  string
-	release func() error
+	Unused string
+	// OfCluster says that it is of a node of a cluster: an older store than the one that counts must not be used there, for
+	// the cluster would take it for that one.
+	OfCluster bool
+	release   func() error
 }
 
 // OfflineStore is one of the stores of a data directory. Each but the one that counts is of no use:
@@ -66,7 +69,8 @@ func OpenOffline(dir string) (*Offline, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Offline{Dir: filepath.Join(dir, diskDirectory), release: release}
+	_, noLog := os.Stat(filepath.Join(dir, epoch.Directory))
+	o := &Offline{Dir: filepath.Join(dir, diskDirectory), OfCluster: noLog == nil, release: release}
 	if err := cmp.Or(neverHalfRestored(dir), o.find(dir)); err != nil {
 		return nil, errors.Join(err, release())
 	}

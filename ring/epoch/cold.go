@@ -11,8 +11,11 @@ import (
 )
 
 // cold is a leader's judgement of the rows that wait for disks: from which disk each goes on,
-// and when. It reads no clock and sends nothing. What it has heard and for how long it has
-// waited, it knows of one term: the next leader hears everything anew, and counts anew.
+// and when. It reads no clock and sends nothing. What it has heard it knows of one term: the next
+// leader hears everything anew. So it gives nothing up before it has waited all of the time itself.
+// For the second of two disks all leaders have waited that have known of the rows: where leaders
+// change more often than that takes, they would never go on. The present one has to have led for 5 s
+// of it, in which it hears of all who are there.
 //
 // A disk is heard when a member that holds a lease says in its renewal that a process that the
 // row names has had it. That is enough to go on from it. What it waits for is the other disk,
@@ -30,6 +33,7 @@ type cold struct {
 	of       *table.Table // that groups are of
 	groups   []table.ColdRows
 	since    map[pair]int64 // when this leader learned that these rows wait; of groups alone
+	known    map[pair]int64 // when this process did, whether it led or not
 	heard    map[table.Holder]*peerv1.DiskReport
 	judgedAt int64
 	passedAt int64                  // 0 = not yet
@@ -76,22 +80,42 @@ func bounded(r *peerv1.DiskReport) *peerv1.DiskReport {
 	}
 }
 
-// learned is told of each table.
-func (c *cold) learned(t *table.Table, now int64) {
-	if t == c.of {
-		return
+// anew is what is known when the next term of this process begins.
+func (c *cold) anew(resumeWait, recoverWait time.Duration) cold {
+	next := newCold(resumeWait, recoverWait)
+	next.known, next.passedAt = c.known, c.passedAt
+	return next
+}
+
+// know is told of each table, whether this process leads or not.
+func (c *cold) know(t *table.Table, now int64) {
+	if len(c.known) > 0 || t.Cold() > 0 {
+		c.known = sinceOf(t.ColdRows(), c.known, now)
 	}
-	c.of, c.groups = t, t.ColdRows()
+}
+
+// sinceOf returns since when rows wait: now, where that was not known before.
+func sinceOf(groups []table.ColdRows, before map[pair]int64, now int64) map[pair]int64 {
 	since := map[pair]int64{}
-	for i := range c.groups {
-		n := pair{c.groups[i].Was, c.groups[i].Stood}
-		at, ok := c.since[n]
+	for i := range groups {
+		n := pair{groups[i].Was, groups[i].Stood}
+		at, ok := before[n]
 		if !ok {
 			at = now
 		}
 		since[n] = at
 	}
-	c.since, c.judgedAt = since, math.MinInt64
+	return since
+}
+
+// learned is told of each table of a term.
+func (c *cold) learned(t *table.Table, now int64) {
+	if t == c.of {
+		return
+	}
+	c.know(t, now)
+	c.of, c.groups = t, t.ColdRows()
+	c.since, c.judgedAt = sinceOf(c.groups, c.since, now), math.MinInt64
 	for h := range c.heard {
 		if !t.Holds(h) {
 			delete(c.heard, h)
@@ -112,6 +136,9 @@ func (c *cold) passed(now int64) {
 	if c.passedAt != 0 && gap > int64(maxGap) {
 		for p := range c.since {
 			c.since[p] += gap
+		}
+		for p := range c.known {
+			c.known[p] += gap
 		}
 	}
 	c.passedAt = now
@@ -152,7 +179,8 @@ type verdict struct {
 func (c *cold) judge(g *table.ColdRows, now int64, alive func(table.Holder) bool) verdict {
 	owner, hasOwner := c.find(g.Was, g.Gone, alive)
 	standby, hasStandby := c.find(g.Stood, g.Gone, alive)
-	since := c.since[pair{g.Was, g.Stood}]
+	p := pair{g.Was, g.Stood}
+	since := c.since[p]
 	best, wait := &owner, c.resumeWait
 	switch {
 	case !hasOwner && !hasStandby:
@@ -173,11 +201,18 @@ func (c *cold) judge(g *table.ColdRows, now int64, alive func(table.Holder) bool
 			wait = min(wait, int64(stoppedWait))
 		}
 	}
+	until := c.until(p, wait)
 	//guard:wait-for-the-other false
-	if now-since < wait {
-		return verdict{at: since + wait}
+	if now < until {
+		return verdict{at: until}
 	}
 	return verdict{disk: best, at: now}
+}
+
+// until returns when rows have waited so long for another disk.
+func (c *cold) until(p pair, wait int64) int64 {
+	//guard:wait-as-leader c.since[p] -> c.known[p]
+	return max(c.known[p]+wait, c.since[p]+min(wait, int64(stoppedWait)))
 }
 
 // further returns the one of two disks from which a row goes on. Neither lacks anything that the
@@ -256,8 +291,8 @@ func (c *cold) next(now int64, alive func(table.Holder) bool) (table.Command, bo
 // settles reports whether rows have begun to wait a moment ago: those who have died together come
 // back together, and the ring is not changed twice.
 func (c *cold) settles(now int64) bool {
-	for _, at := range c.since {
-		if now-at < c.resumeWait {
+	for p := range c.since {
+		if now < c.until(p, c.resumeWait) {
 			return true
 		}
 	}

@@ -271,6 +271,40 @@ func TestColdCountsAnew(t *testing.T) {
 	}
 }
 
+// TestColdOverTerms: for the second disk leaders wait together, however often they change, and each long enough to hear who
+// is there; none gives up for what others have waited.
+func TestColdOverTerms(t *testing.T) {
+	const resume = 30 * time.Second
+	tab := allDead(t, table.Interval)
+	var others cold
+	at := int64(time.Hour)
+	for range int64(resume/time.Second) + 5 { // others lead
+		others.passed(at)
+		others.know(tab, at)
+		at += int64(time.Second)
+	}
+	k := others.anew(resume, time.Minute)
+	k.learned(tab, at)
+	k.hear(process("n1", 2), report(1, 2))
+	if got := told(k.next(at+int64(stoppedWait)-1, everybody)); got != "wait" || !k.settles(at+int64(stoppedWait)-1) {
+		t.Errorf("before it has led for a while: %s", got)
+	}
+	if got := told(k.next(at+int64(stoppedWait)+int64(judgeEvery), everybody)); got != "n1/2 from n1/1" || k.settles(at+int64(stoppedWait)) {
+		t.Errorf("after that: %s", got)
+	}
+	var follower cold
+	follower.know(tab, 0)
+	k = follower.anew(resume, time.Minute)
+	k.learned(tab, int64(time.Hour))
+	if got := told(k.next(int64(time.Hour+time.Minute)-1, everybody)); got != "wait" {
+		t.Errorf("what it has not waited for itself is given up: %s", got)
+	}
+	follower.know(grown(t, tab, table.Command{Forgo: &table.Forgo{Holders: []table.Holder{process("n1", 1), process("n2", 1)}}}), 0)
+	if len(follower.known) > 0 {
+		t.Errorf("%d are known that do not wait", len(follower.known))
+	}
+}
+
 // TestColdSleeps: a leader that has slept, as all others may have, gives nothing up for that.
 func TestColdSleeps(t *testing.T) {
 	tab := allDead(t, table.Interval)

@@ -243,6 +243,7 @@ func (k *keeper) agree() {
 func (k *keeper) tableLearned() {
 	k.agree()
 	t, self := k.g.Table(), k.g.rule.Self()
+	k.cold.know(t, k.now)
 	m, _ := t.Member(self.Node)
 	switch is := t.Holds(self); {
 	case is && !k.admitted:

@@ -98,7 +98,7 @@ func (k *keeper) checkLeadership() {
 		k.known, k.lags = map[string]uint64{}, map[table.Holder]lag{}
 		k.stops, k.mutes = stops{at: k.now}, mutes{}
 		k.others = map[table.Holder]other{}
-		k.cold = newCold(k.cfg.ResumeWait, k.cfg.RecoverWait)
+		k.cold = k.cold.anew(k.cfg.ResumeWait, k.cfg.RecoverWait)
 		k.cfg.Log.Info("leads the cluster", "term", term)
 		k.catchUp(term)
 	}

@@ -18,8 +18,8 @@ import (
 // commands says something that this version does not know.
 var nextVersion = []struct{ file, old, text string }{
 	{"ring/epoch/table/command.go", "type Compact struct{}", "type Compact struct{ Better bool `json:\"better,omitempty\"` }"},
-	{"ring/epoch/table/level.go", "const Level = 8", "const Level = 9"},
-	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Compact != nil && c.Compact.Better {\n\t\treturn 9\n\t}"},
+	{"ring/epoch/table/level.go", "const Level = 9", "const Level = 10"},
+	{"ring/epoch/table/level.go", "Level() uint32 {", "Level() uint32 {\n\tif c.Compact != nil && c.Compact.Better {\n\t\treturn 10\n\t}"},
 	{"ring/epoch/leader.go", "&table.Compact{}", "&table.Compact{Better: true}"},
 }
 

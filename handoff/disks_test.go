@@ -793,8 +793,7 @@ func TestStreams(t *testing.T) {
 		n[0].to(n[1].self).stall()
 		n[0].put(w.keys(5, ownedBy(n[0], n[1])), 1)
 		synctest.Wait()
-		later, same := of(n[0].source.Streams(), n[1]), of(n[1].target.Intake.Streams(), n[0])
-		if later.Number != out.Number+5 || same != in {
+		if later, same := of(n[0].source.Streams(), n[1]), of(n[1].target.Intake.Streams(), n[0]); later.Number != out.Number+5 || same != in {
 			t.Errorf("then out %v, in %v", later, same)
 		}
 	})

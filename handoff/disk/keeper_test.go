@@ -791,16 +791,3 @@ func TestLastRoundTooLarge(t *testing.T) {
 		t.Errorf("%v are back of %d", l.objs.Stats().Objects, n)
 	}
 }
-
-// TestMuchOfAShard: a round takes all that a shard has changed: a disk that works is not taken for one that has failed.
-func TestMuchOfAShard(t *testing.T) {
-	l := begin(t, vfs.NewMem(), 5, "interval")
-	for i := range 1200 {
-		if _, err := l.objs.SetRegister(l.at, owner.Ref{Key: "a", Name: fmt.Sprint(i)}, reqid.ID{}, owner.SetRegister{Set: register.Set{Value: make([]byte, 60<<10)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := l.k.step(false); err != nil {
-		t.Errorf("a round: %v", err)
-	}
-}

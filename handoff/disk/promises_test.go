@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/keystead/keystead/owner"
+	"github.com/keystead/keystead/owner/reqid"
+	register "github.com/keystead/keystead/owner/value"
 )
 
 // shot is what a shard was when a round took it.
@@ -297,5 +299,18 @@ func TestAllAtOnce(t *testing.T) {
 	wantList(t, next.k.List(), 5, -56)
 	if s := next.k.FoundStreams(); len(s) == 0 || s[len(s)-1] != (Stream{Of: 56, Node: "n2", Incarnation: 1, Session: 1, Number: 900}) {
 		t.Errorf("the streams are %v", s)
+	}
+}
+
+// TestMuchOfAShard: a round takes all that a shard has changed: a disk that works is not taken for one that has failed.
+func TestMuchOfAShard(t *testing.T) {
+	l := begin(t, vfs.NewMem(), 5, "interval")
+	for i := range 1200 {
+		if _, err := l.objs.SetRegister(l.at, owner.Ref{Key: "a", Name: fmt.Sprint(i)}, reqid.ID{}, owner.SetRegister{Set: register.Set{Value: make([]byte, 60<<10)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.k.step(false); err != nil {
+		t.Errorf("a round: %v", err)
 	}
 }

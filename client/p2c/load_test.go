@@ -219,7 +219,7 @@ func TestLoadProperties(t *testing.T) {
 				share, n := before/float64(len(begun)+1), len(begun)
 				l.End(begun[i], now, o)
 				begun = append(begun[:i], begun[i+1:]...)
-				if o == Failed && l.Cost(now)/float64(n) < share*(1-1e-9) {
+				if o == Failed && l.Cost(now)/float64(n) < share*(1-1e-6) {
 					t.Fatalf("a failure made it lighter: %v, was %v", l.Cost(now)/float64(n), share)
 				}
 			}

@@ -63,7 +63,7 @@ func (f *nodeFlags) flags(cmd *cobra.Command) {
 	fl.Int64Var(&f.MaxCalls, "max-calls", 100_000, "calls under way, waiting ones included; more are refused")
 	fl.DurationVar(&f.StopGrace, "stop-grace", 5*time.Second, "how long a stop lets running calls finish")
 	fl.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "how long a node of a cluster that is stopped drains itself before; 0 = it does not")
-	fl.StringVar(&f.Durability, "durability", "", "what is in --data-dir when an answer leaves: none, interval or always, as in interval,counters=always (default: interval)")
+	fl.StringVar(&f.Durability, "durability", "", "what is in --data-dir when an answer leaves: none, interval or always, as interval,counters=always (default: interval)")
 	fl.DurationVar(&f.DurabilityInterval, "durability-interval", node.DefaultDurabilityInterval, "with --durability interval: what was answered within it is lost with the process, 50ms to 5m")
 	fl.Int64Var(&f.Store.MaxObjects, "max-objects", owner.DefaultMaxObjects, "objects held; more are refused")
 	f.maxMemory = owner.DefaultMaxBytes

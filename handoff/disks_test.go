@@ -33,7 +33,7 @@ type fakeDisk struct {
 	urged  chan struct{}
 	over   chan struct{}
 	epoch  atomic.Uint64 // of the last round
-	fails  atomic.Bool   // nobody who waits for it is told more
+	fails  atomic.Bool   // waits for it end without an answer
 
 	mu    sync.Mutex
 	has   map[string]int64 // guarded by mu: as of the last round
@@ -650,8 +650,8 @@ func TestDrainToSlowDisk(t *testing.T) {
 	}
 }
 
-// TestToldIsOnDisk: whatever happens to disks, and whoever gets rows, the disk of each process
-// that the table names for a row has all that was told of it under always.
+// TestToldIsOnDisk: whatever happens to disks and rows, the disk of each process that the table
+// names for a row has all that was told of it under always.
 func TestToldIsOnDisk(t *testing.T) {
 	for seed := range uint64(8) {
 		bubble(t, func(t *testing.T, w *world) {

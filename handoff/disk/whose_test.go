@@ -304,7 +304,7 @@ func TestNotedAndNothingWritten(t *testing.T) {
 	}
 }
 
-// TestAwaitEpoch: who waits for an epoch on disk has a round done that begins after it has risen.
+// TestAwaitEpoch: a wait for an epoch on disk has a round done that begins after the epoch has risen.
 func TestAwaitEpoch(t *testing.T) {
 	var epoch atomic.Uint64
 	epoch.Store(7)

@@ -30,9 +30,10 @@ import (
 //   - It is cold in both, and names this disk in both. In between it cannot have been anybody's:
 //     those whom it would name then live on, or are later than those that it names. If all of it was
 //     lost in between, Gone says so.
-//   - It is this process's in the second. Then it came by a Recover of what is kept: whoever
-//     takes a row from another one, or is its synced standby, has acknowledged records of it under a
-//     table that does not have the row cold. Or it was lost in between, and Gone says so.
+//   - It is this process's in the second. Then it came by a Recover of what is kept. It cannot have
+//     come from another process, by a flip or a promotion: for that this process would have
+//     acknowledged records of the row under a table in which it is not cold, and that would be the
+//     first one. Or all of it was lost in between, and Gone says so.
 //   - The process held the row in the first, as owner or standby, and the second one has it cold with
 //     its name. It was the owner, or it was synced, at the end; what made it so, it has
 //     acknowledged under the first table. What was lost in between, Gone says.

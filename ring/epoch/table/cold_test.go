@@ -52,8 +52,7 @@ func recovering(tab *Table, to, of Holder) *Recover {
 	return c
 }
 
-// TestRowsGetCold: a row waits for disks when nobody who has it lives, and only then; whoever
-// dies later.
+// TestRowsGetCold: a row waits for disks when its owner and its standby are dead, and only then.
 func TestRowsGetCold(t *testing.T) {
 	tab := backed(t, 3)
 	n1, n2, n3 := holder("n1", 1), holder("n2", 1), holder("n3", 1)

@@ -2,7 +2,6 @@ package system
 
 import (
 	"encoding/json"
-	"net"
 	"reflect"
 	"regexp"
 	"slices"
@@ -115,22 +114,11 @@ func TestOwnerManyKeys(t *testing.T) {
 	}
 }
 
-// freePort returns an address at which nothing listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // A script may start a node and wait for it; a watch goes on when the node is
 // back.
 func TestWaitAndWatch(t *testing.T) {
 	t.Parallel()
-	addr := freePort(t)
+	addr := newPort(t)
 	wait := start(t, nil, "status", "--wait", patience.String(), "--members", "1", "--addr", addr)
 	n := startNode(t, nil, "server", "--id", "solo", "--grpc-addr", addr)
 	wait.ends(t, 0)

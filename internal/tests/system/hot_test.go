@@ -145,7 +145,7 @@ func TestHotMisuse(t *testing.T) {
 // A watch says once that its node is gone, and goes on when it is back.
 func TestHotWatchGoesOn(t *testing.T) {
 	t.Parallel()
-	addr := freePort(t)
+	addr := newPort(t)
 	n := startNode(t, nil, "server", "--id", "solo", "--grpc-addr", addr)
 	watch := start(t, nil, "hot", "--watch", "--addr", addr)
 	eventually(t, "it shows something", func() bool { return strings.HasPrefix(watch.out(), "1 node, ") })

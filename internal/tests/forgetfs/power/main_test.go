@@ -16,6 +16,7 @@ import (
 
 	"github.com/keystead/keystead/client"
 	"github.com/keystead/keystead/internal/tests/forgetfs/forget"
+	"github.com/keystead/keystead/internal/tests/nemesis/cluster"
 )
 
 var (
@@ -103,11 +104,12 @@ type lone struct {
 // newLone makes a node, which does not run yet. Its data directory is not there yet either.
 func newLone(t *testing.T, flags ...string) *lone {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports := new(cluster.Ports) // a port of the system's choice may be taken while the node is down
+	t.Cleanup(ports.Close)
+	port, err := ports.Next()
 	must(t, err)
 	dir := t.TempDir()
-	n := &lone{t: t, addr: l.Addr().String()}
-	must(t, l.Close())
+	n := &lone{t: t, addr: net.JoinHostPort("127.0.0.1", port)}
 	n.disk = mounted(t, filepath.Join(dir, "disk"))
 	n.flags = append([]string{"server", "--id", "a", "--data-dir", n.data(n.disk.Path), "--grpc-addr", n.addr, "--admin-addr", ""}, flags...)
 	n.log, err = os.Create(filepath.Join(dir, "log"))

@@ -51,7 +51,7 @@ const (
 // the rest may be called from any.
 type Cluster struct {
 	cfg     Config
-	ports   *ports
+	ports   Ports
 	islands *islands // nil on loopback
 	wg      sync.WaitGroup
 
@@ -73,7 +73,7 @@ func Start(cfg Config) (*Cluster, error) {
 	if _, err := os.Stat(cfg.Binary); err != nil {
 		return nil, err
 	}
-	c := &Cluster{cfg: cfg, ports: newPorts()}
+	c := &Cluster{cfg: cfg}
 	if cfg.Islands {
 		x, err := newIslands()
 		if err != nil {
@@ -207,6 +207,7 @@ func (c *Cluster) Close() {
 		n.close()
 	}
 	c.wg.Wait()
+	c.ports.Close()
 	if c.islands != nil {
 		c.islands.close()
 	}

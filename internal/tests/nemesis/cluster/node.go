@@ -66,7 +66,7 @@ func (c *Cluster) newNode() (_ *Node, err error) {
 		}
 	} else {
 		for j := range ports {
-			if ports[j], err = c.ports.next(); err != nil {
+			if ports[j], err = c.ports.Next(); err != nil {
 				return nil, err
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
-	"sync/atomic"
+	"sync"
 )
 
 // Ports are picked from these: below those that the system picks, so that a
@@ -13,31 +13,77 @@ import (
 // tests of processes, internal/tests/system.
 const firstPort, lastPort = 10_000, 20_000
 
-// ports picks ports, each once.
-type ports struct {
-	first int64
-	n     atomic.Int64
-}
+// blockSize is how many ports are claimed together. The first one of a block is
+// the claim: who listens there has the rest of it. So clusters that start at one moment,
+// in one process or in many, do not choose the same ports.
+const blockSize = 25
 
-func newPorts() *ports { return &ports{first: rand.Int64N(lastPort - firstPort)} }
+// Ports picks ports, each once, out of blocks that are claimed until Close.
+type Ports struct {
+	mu     sync.Mutex
+	claims []net.Listener // guarded by mu
+	last   int            // guarded by mu; 0 = no block yet
+	end    int            // guarded by mu; of the block
+}
 
 var errNoPort = errors.New("cluster: no port is free")
 
-// next returns a port at which nothing listens on loopback.
-func (p *ports) next() (string, error) {
-	for range lastPort - firstPort {
-		port := strconv.FormatInt(firstPort+(p.first+p.n.Add(1))%(lastPort-firstPort), 10)
-		l, err := net.Listen("tcp", ":"+port)
-		if err != nil {
+// Next returns a port at which nothing listens, and that no other cluster picks.
+func (p *Ports) Next() (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		p.last++
+		if p.last >= p.end {
+			if err := p.claim(); err != nil {
+				return "", err
+			}
 			continue
 		}
-		_ = l.Close()
-		u, err := net.ListenPacket("udp", ":"+port)
-		if err != nil {
-			continue
+		if port := strconv.Itoa(p.last); free(port) {
+			return port, nil
 		}
-		_ = u.Close()
-		return port, nil
 	}
-	return "", errNoPort
+}
+
+// claim claims a block. Called with mu held.
+func (p *Ports) claim() error {
+	const blocks = (lastPort - firstPort) / blockSize
+	at := rand.IntN(blocks)
+	for i := range blocks {
+		first := firstPort + (at+i)%blocks*blockSize
+		l, err := net.Listen("tcp", ":"+strconv.Itoa(first))
+		if err != nil {
+			continue
+		}
+		p.claims = append(p.claims, l)
+		p.last, p.end = first, first+blockSize
+		return nil
+	}
+	return errNoPort
+}
+
+// free reports whether nothing listens at a port.
+func free(port string) bool {
+	l, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	u, err := net.ListenPacket("udp", ":"+port)
+	if err != nil {
+		return false
+	}
+	_ = u.Close()
+	return true
+}
+
+// Close gives up the claims: others may pick the ports.
+func (p *Ports) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.claims {
+		_ = l.Close()
+	}
+	p.claims, p.last, p.end = nil, 0, 0
 }

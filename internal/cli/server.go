@@ -114,10 +114,9 @@ and the others --join any node that is in it. Without, it runs alone.
 Counters, limits and locks are kept in memory. With --data-dir they are on disk as well: a
 crash of a node that runs alone, or of all nodes of a cluster that have one, loses what was
 answered within the last second, or nothing of that with --durability always. What all
-nodes of a cluster promise, it agrees on; "keystead status" shows it. It never agrees on
-less: once all have --durability always, nodes with less are not admitted. There are also
-who owns what, and the epoch, so that fencing tokens rise across restarts even if the
-clock is set back.`,
+nodes of a cluster promise, it agrees on; "keystead status" shows it. A node without a
+disk is not admitted then. There are also who owns what, and the epoch, so that fencing
+tokens rise across restarts even if the clock is set back.`,
 		Example: `  keystead server --id n1 --data-dir /var/lib/keystead                 # alone
   keystead server --id n1 --cluster-id prod --bootstrap --data-dir /var/lib/keystead \
     --grpc-addr 10.0.0.1:7400 --raft-addr 10.0.0.1:7401 --gossip-addr 10.0.0.1:7402

@@ -113,6 +113,14 @@ func (m *machines) settled() {
 	}
 }
 
+// agreed waits until the cluster has agreed that disks promise just this.
+func (m *machines) agreed(d table.Durability) {
+	m.t.Helper()
+	for id, n := range m.nodes {
+		eventually(m.t, id+" knows what is agreed", func() bool { return n.cluster.Table().Durable == d })
+	}
+}
+
 // served waits until every counter can be read.
 func (m *machines) served() {
 	m.t.Helper()
@@ -469,34 +477,61 @@ func TestFromStateFilesToDisks(t *testing.T) {
 	m.whole(true)
 }
 
-// TestNoneWhereDisksCount: a node that keeps nothing is not admitted where disks count, nor one that promises less where
-// all answers wait for disks, and it says why. What the disks of the others have is enough.
+// TestNoneWhereDisksCount: a node that keeps nothing is not admitted where disks count, and it says why. What the disks
+// of the others have is enough.
 func TestNoneWhereDisksCount(t *testing.T) {
-	for durability, says := range map[string]string{"none": "this node keeps none", "interval": "in this node some do not"} {
-		t.Run(durability, func(t *testing.T) {
-			m := newMachines(t, "always")
-			m.start("n1", "n2", "n3")
-			m.settled()
-			m.count()
-			m.killAll()
-			m.start("n1", "n2")
-			m.durability = durability
-			m.start("n3")
-			n := m.nodes["n3"]
-			eventually(t, "it says what is wrong", func() bool {
-				return slices.ContainsFunc(n.warnings(), func(w rpc.Warning) bool { return strings.Contains(w.Problem, says) })
-			})
-			m.whole(true)
-			if _, is := n.cluster.Table().Member("n3"); is {
-				t.Error("it is a member")
-			}
-			n.Stop()
-			m.durability = "always"
-			m.start("n3")
-			m.settled()
-			m.whole(true)
-		})
+	m := newMachines(t, "always")
+	m.start("n1", "n2", "n3")
+	m.settled()
+	m.count()
+	m.killAll()
+	m.start("n1", "n2")
+	m.durability = "none"
+	m.start("n3")
+	n := m.nodes["n3"]
+	eventually(t, "it says what is wrong", func() bool {
+		return slices.ContainsFunc(n.warnings(), func(w rpc.Warning) bool { return strings.Contains(w.Problem, "this node keeps none") })
+	})
+	m.whole(true)
+	if _, is := n.cluster.Table().Member("n3"); is {
+		t.Error("it is a member")
 	}
+	n.Stop()
+	m.durability = "always"
+	m.start("n3")
+	m.settled()
+	m.whole(true)
+}
+
+// TestLessDurable: nodes are restarted one by one with less; the cluster serves, and agrees on what is left.
+func TestLessDurable(t *testing.T) {
+	m := newMachines(t, "always")
+	m.start("n1", "n2", "n3")
+	m.settled()
+	m.count()
+	m.durability = "interval"
+	for i, id := range []string{"n1", "n2", "n3"} {
+		m.nodes[id].Stop()
+		m.start(id)
+		m.settled()
+		m.whole(true)
+		if d := m.nodes[id].cluster.Table().Durable; i < 2 && d != table.Always {
+			t.Errorf("%d nodes promise less, and agreed is %d", i+1, d)
+		}
+	}
+	m.agreed(table.Interval)
+	m.count()
+	m.durability = "always"
+	for _, id := range []string{"n1", "n2", "n3"} {
+		m.nodes[id].Stop()
+		m.start(id)
+		m.settled()
+	}
+	m.agreed(table.Entire)
+	m.count()
+	m.killAll()
+	m.start("n3", "n1", "n2")
+	m.whole(true)
 }
 
 // TestPromisesLess: what a node is to be started with depends on what the cluster has agreed on.
@@ -508,8 +543,8 @@ func TestPromisesLess(t *testing.T) {
 		{table.Undurable, table.Undurable, ""}, {table.Interval, table.Undurable, ""},
 		{table.Undurable, table.Interval, "interval or always"}, {table.Undurable, table.Always, "interval or always"},
 		{table.Interval, table.Interval, ""}, {table.Interval, table.Always, ""}, {table.Always, table.Interval, ""},
-		{table.Undurable, table.Entire, "--durability always"}, {table.Interval, table.Entire, "--durability always"},
-		{table.Always, table.Entire, "--durability always"}, {table.Entire, table.Entire, ""},
+		{table.Undurable, table.Entire, "interval or always"}, {table.Interval, table.Entire, ""},
+		{table.Always, table.Entire, ""}, {table.Entire, table.Entire, ""},
 	} {
 		if p, hint := promiseText(c.own, c.agreed); (p == "") != (c.hint == "") || !strings.Contains(hint, c.hint) {
 			t.Errorf("own %d, agreed %d: %q, %q", c.own, c.agreed, p, hint)

@@ -311,16 +311,10 @@ func (n *Node) promisesLess() (problem, hint string) {
 
 // promiseText is what a node says of which the disk promises less than the cluster has agreed on.
 func promiseText(own, agreed table.Durability) (problem, hint string) {
-	all := "start it with --data-dir and --durability always, for all kinds; give no disk up because of it"
-	switch {
-	case own == table.Undurable && agreed != table.Undurable:
-		if agreed < table.Entire {
-			all = "start it with --data-dir and --durability interval or always"
-		}
-		return fmt.Sprintf("the cluster keeps its state on disk (%s), and this node keeps none: it is not admitted", agreedText(agreed)), all
 	//guard:promises-less
-	case agreed == table.Entire && own < table.Entire:
-		return "in the cluster every answer waits for disks (always), and in this node some do not: it is not admitted, and its disk is not heard", all
+	if own == table.Undurable && agreed != table.Undurable {
+		return fmt.Sprintf("the cluster keeps its state on disk (%s), and this node keeps none: it is not admitted", agreedText(agreed)),
+			"start it with --data-dir and --durability interval or always; give no disk up because of it"
 	}
 	return "", ""
 }

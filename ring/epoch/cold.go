@@ -320,6 +320,17 @@ func (c *cold) promise(t *table.Table, alive func(table.Holder) bool) table.Dura
 	return min(most, table.Always)
 }
 
+// agreeable returns what members would agree on now; nothing if it is what they have agreed on.
+// They agree on less when nobody promises more than that any more.
+func (c *cold) agreeable(t *table.Table, alive func(table.Holder) bool) table.Durability {
+	promise := c.promise(t, alive)
+	//guard:durable-not-while-cold false
+	if promise < t.Durable && t.Cold() > 0 || promise == t.Durable {
+		return table.Undurable
+	}
+	return promise
+}
+
 // turnsAway says why a candidate with such a disk is not admitted; "" if it may be.
 func turnsAway(t *table.Table, r *peerv1.DiskReport) string {
 	switch {
@@ -328,11 +339,14 @@ func turnsAway(t *table.Table, r *peerv1.DiskReport) string {
 	//guard:admit-durable
 	case r == nil || r.Durability == uint32(table.Undurable):
 		return "the cluster keeps its state on disk, and this node keeps none: give it a data directory, and the durability that the others have"
-	//guard:admit-entire
-	case t.Durable == table.Entire && r.Durability < uint32(table.Entire):
-		return "in the cluster every answer waits for disks, and in this node some do not: give it the durability that the others have"
 	}
 	return ""
+}
+
+// lessens reports whether a candidate with such a disk answers before the disks have it, where a
+// cluster has agreed that nobody does. It may be admitted when that is agreed on no more.
+func lessens(t *table.Table, r *peerv1.DiskReport) bool {
+	return t.Durable == table.Entire && r.GetDurability() < uint32(table.Entire)
 }
 
 // wait is a process whose disk is waited for.

@@ -388,6 +388,34 @@ func TestPromise(t *testing.T) {
 	}
 }
 
+// TestAgreeable: members agree on less when nobody promises more any more, but not while rows wait for disks.
+func TestAgreeable(t *testing.T) {
+	warm, waiting := durableTable(t, 2, table.Always), allDead(t, table.Always)
+	for _, c := range []struct {
+		name    string
+		tab     *table.Table
+		of      uint64 // their incarnation
+		promise uint32
+		want    table.Durability
+	}{
+		{name: "the same", tab: warm, of: 1, promise: 2, want: table.Undurable},
+		{name: "more", tab: warm, of: 1, promise: 3, want: table.Entire},
+		{name: "less", tab: warm, of: 1, promise: 1, want: table.Interval},
+		{name: "nothing", tab: warm, of: 1, promise: 0, want: table.Undurable},
+		{name: "more while rows wait", tab: waiting, of: 2, promise: 3, want: table.Entire},
+		{name: "less while rows wait", tab: waiting, of: 2, promise: 1, want: table.Undurable},
+	} {
+		k := newCold(0, 0)
+		k.learned(c.tab, 0)
+		for _, node := range []string{"n1", "n2"} {
+			k.hear(process(node, c.of), &peerv1.DiskReport{Durability: c.promise, Whole: true})
+		}
+		if got := k.agreeable(c.tab, everybody); got != c.want {
+			t.Errorf("%s: %d, not %d", c.name, got, c.want)
+		}
+	}
+}
+
 // TestTurnsAway: a node that does not keep what the cluster has agreed on is not admitted.
 func TestTurnsAway(t *testing.T) {
 	for _, c := range []struct {
@@ -400,7 +428,9 @@ func TestTurnsAway(t *testing.T) {
 		{agreed: table.Interval, disk: &peerv1.DiskReport{}, want: true},
 		{agreed: table.Interval, disk: &peerv1.DiskReport{Durability: 1}},
 		{agreed: table.Always, disk: &peerv1.DiskReport{Durability: 1}},
-		{agreed: table.Entire, disk: &peerv1.DiskReport{Durability: 2}, want: true},
+		{agreed: table.Entire, want: true},
+		{agreed: table.Entire, disk: &peerv1.DiskReport{}, want: true},
+		{agreed: table.Entire, disk: &peerv1.DiskReport{Durability: 2}},
 		{agreed: table.Entire, disk: &peerv1.DiskReport{Durability: 3}},
 	} {
 		if why := turnsAway(&table.Table{Durable: c.agreed}, c.disk); (why != "") != c.want {

@@ -447,6 +447,20 @@ func TestLeaderAgreesOnDisks(t *testing.T) {
 	until(t, leader, "it is given rows", func(tab *table.Table) bool { return is(tab) == table.Active })
 }
 
+// TestLessIsAgreedFirst: where all answers wait for disks, a node of which some do not is admitted when that is
+// promised no more.
+func TestLessIsAgreedFirst(t *testing.T) {
+	t.Parallel()
+	c := formDurable(t, 1, table.Entire, nil)
+	less := &store{durability: table.Interval}
+	n2 := join(t, c.p, "n2", func(c *Config) { less.use(c, c.Incarnation) })
+	flips(t, n2)
+	until(t, c.groups[0], "it is a member", func(tab *table.Table) bool { return tab.Holds(n2.Self()) })
+	if d := c.groups[0].Table().Durable; d != table.Always {
+		t.Errorf("it is a member, and agreed is %d", d)
+	}
+}
+
 // TestReleasedByDisk: a member is over when its node asks on a disk with which this very process
 // has stopped in order.
 func TestReleasedByDisk(t *testing.T) {

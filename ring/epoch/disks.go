@@ -127,9 +127,7 @@ func (k *keeper) adoptable(t *table.Table) (table.Command, bool) {
 	common := t.Common()
 	adopt := &table.Adopt{Level: common}
 	if common >= table.DiskLevel {
-		if promise := k.cold.promise(t, k.alive); promise > t.Durable {
-			adopt.Durable = promise
-		}
+		adopt.Durable = k.cold.agreeable(t, k.alive)
 	}
 	if common < table.FirstAdopted || t.Uses(common) && adopt.Durable == table.Undurable {
 		return table.Command{}, false

@@ -89,9 +89,15 @@ func (k *keeper) admissible(t *table.Table) (table.Command, bool) {
 				continue
 			}
 			a := table.Command{Admit: &table.Admit{Member: c.member, Cold: k.coldStart(t)}}
-			if k.tries(t, n, a) {
-				return a, true
+			if !k.tries(t, n, a) {
+				continue
 			}
+			//guard:admit-entire false
+			if lessens(t, c.disk) {
+				k.cfg.Log.Warn("a node is admitted of which not all answers wait for disks: the cluster does not promise that any more", "node", n)
+				return table.Command{Adopt: &table.Adopt{Level: t.Level, Durable: table.Always}}, true
+			}
+			return a, true
 		}
 	}
 	return table.Command{}, false

@@ -191,7 +191,8 @@ func (t *Table) forgo(c *Forgo) *Refused {
 	return nil
 }
 
-// agreeDurable commits what disks promise. It is never lowered.
+// agreeDurable commits what disks promise. It is lowered while rows wait for disks only to what
+// keeps them from being given up by a timer: something of them may have been promised.
 func (t *Table) agreeDurable(c *Adopt) *Refused {
 	switch {
 	case c.Durable == Undurable:
@@ -201,9 +202,9 @@ func (t *Table) agreeDurable(c *Adopt) *Refused {
 	//guard:durable-level
 	case c.Level < DiskLevel:
 		return refused("disks count from level %d on, and not with level %d", DiskLevel, c.Level)
-	//guard:durable-rises
-	case c.Durable < t.Durable:
-		return refused("durability %d is agreed: it is not lowered to %d", t.Durable, c.Durable)
+	//guard:durable-lowered
+	case c.Durable < min(t.Durable, Always) && t.cold > 0:
+		return refused("rows wait for disks: the durability that is agreed, %d, is not lowered to %d", t.Durable, c.Durable)
 	}
 	t.Durable = c.Durable
 	return nil

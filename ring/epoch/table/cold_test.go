@@ -227,8 +227,8 @@ func TestForgo(t *testing.T) {
 	}
 }
 
-// TestDurable: what disks promise is agreed by all, and never less than before; from then on
-// nothing is given to a process whose disk has not got it.
+// TestDurable: what disks promise is agreed by all, be it less than before; while it is
+// something, nothing is given to a process whose disk has not got it.
 func TestDurable(t *testing.T) {
 	tab := stoodBy(t, clusterOf(t, locking(), 2))
 	adopt := func(level uint32, d Durability) Command { return Command{Adopt: &Adopt{Level: level, Durable: d}} }
@@ -246,14 +246,22 @@ func TestDurable(t *testing.T) {
 	later = grow(t, later, adopt(DiskLevel, Interval))
 	turned(t, later, adopt(DiskLevel, Interval))
 	always := grow(t, later, adopt(DiskLevel, Always))
-	turned(t, always, adopt(DiskLevel, Interval))
+	if lowered := grow(t, grow(t, always, adopt(DiskLevel, Entire)), adopt(DiskLevel, Always)); lowered.Durable != Always {
+		t.Error("not all answers have to wait, and it is not agreed")
+	}
+	if lowered := grow(t, always, adopt(DiskLevel, Interval)); lowered.Durable != Interval {
+		t.Error("nobody promises more, and it is not agreed")
+	}
+	turned(t, always, adopt(DiskLevel, Always))
+	waiting := deep(always)
+	waiting.cold = 1
+	turned(t, waiting, adopt(DiskLevel, Interval)) // what they wait for may be given up then
 	turned(t, always, adopt(DiskLevel-1, Entire))
 	turned(t, always, adopt(DiskLevel, Undurable))
 	next := deep(always)
 	for i := range next.Members {
 		next.Members[i].Level = DiskLevel + 1
 	}
-	turned(t, next, adopt(DiskLevel+1, Interval))
 	if next = grow(t, next, adopt(DiskLevel+1, Undurable)); next.Durable != Always {
 		t.Error("it is lowered with a level")
 	}

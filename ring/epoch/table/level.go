@@ -31,7 +31,7 @@ func (t *Table) adopt(c *Adopt) *Refused {
 	if c.Level < FirstAdopted {
 		return refused("level %d is used with its first command", c.Level)
 	}
-	if c.Level < t.Level || c.Level == t.Level && c.Durable <= t.Durable {
+	if c.Level < t.Level || c.Level == t.Level && (c.Durable == Undurable || c.Durable == t.Durable) {
 		return refused("the cluster uses level %d", t.Level)
 	}
 	if len(t.Members) == 0 {

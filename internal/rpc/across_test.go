@@ -284,8 +284,8 @@ func TestExtendAcrossTooLate(t *testing.T) {
 			q := x.request(3, 10)
 			q.HoldNs, q.OnExpiry = int64(time.Minute), expiry
 			a := x.admit("n1", q)
-			time.Sleep(time.Second)
-			m := x.nodes["n3"] // its clock is fast
+			time.Sleep(across.Patience + across.Patience/2) // between two moments at which the node itself wakes what is due
+			m := x.nodes["n3"]                              // its clock is fast
 			m.store.Wake(m.clock.Now() + int64(i+1)*int64(90*time.Second))
 			extend := func(key string, state admissionpb.HoldState) {
 				e := must(x.nodes["n2"].admissions.Extend(bound(t), &admissionpb.ExtendRequest{Key: key, HoldId: a.HoldId, HoldNs: int64(5 * time.Minute)}))(t)

@@ -97,7 +97,7 @@ func TestSplits(t *testing.T) {
 // A node that is alone forgets when it is killed, and that is seen.
 func TestLossIsSeen(t *testing.T) {
 	dir := t.TempDir()
-	all, _, failed := runs(t, "--nodes", "1", "--faults", "kill", "--no-loss", "--length", "2s", "--lease-ttl", "500ms", "--keep", dir)
+	all, _, failed := runs(t, "--nodes", "1", "--faults", "kill", "--no-loss", "--durability", "none", "--length", "3s", "--lease-ttl", "500ms", "--keep", dir)
 	r := all[0]
 	if !failed || r.Verdict != judge.Illegal || r.Kept == "" {
 		t.Fatalf("%+v", r)

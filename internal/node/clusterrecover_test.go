@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/keystead/keystead/owner"
@@ -37,11 +38,15 @@ func TestDisksGivenUp(t *testing.T) {
 		st, err = clusterpb.NewClusterServiceClient(dial(t, m.nodes["n3"])).GetStatus(t.Context(), &clusterpb.GetStatusRequest{})
 		return err == nil && st.RowsCold > 0 && !slices.ContainsFunc(st.Awaited, func(d *clusterpb.AwaitedDisk) bool { return d.Node == "n1" })
 	})
+	var all sync.WaitGroup
 	for k, here := range has {
-		if r, err := m.get(m.any(), k); here != (err == nil) || here && r.Value < m.told[k] {
-			t.Errorf("%s is at n1: %v; %v, %v", k, here, r, err)
-		}
+		all.Go(func() { // those that wait are waited for
+			if r, err := m.get(m.any(), k); here != (err == nil) || here && r.Value < m.told[k] {
+				t.Errorf("%s is at n1: %v; %v, %v", k, here, r, err)
+			}
+		})
 	}
+	all.Wait()
 	admin := adminpb.NewAdminServiceClient(dial(t, m.nodes["n1"]))
 	lost := uint32(0)
 	for _, d := range st.Awaited {

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,7 +32,15 @@ import (
 	lockpb "github.com/keystead/keystead/proto/keystead/lock/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said && runtime.GOMAXPROCS(0) < testsAtOnce {
+		_ = flag.Set("test.parallel", strconv.Itoa(testsAtOnce)) // it is a number
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a test waits for what has to come.
 const patience = 20 * time.Second

@@ -32,6 +32,8 @@ type TargetConfig struct {
 	// Urgent is told of each batch of which a source waits until this process's disk has it. It
 	// must not wait. Default: nobody.
 	Urgent func()
+	// Rounds returns how many rounds of this process its disk has. Default: it keeps none.
+	Rounds func() uint64
 	Log    *slog.Logger
 }
 
@@ -51,7 +53,7 @@ func NewTarget(cfg TargetConfig) *Target {
 	}
 	t := &Target{cfg: cfg, records: sync.Pool{New: func() any { return &owner.Record{} }}}
 	t.Intake = feed.NewIntake(feed.IntakeConfig{
-		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Versions: cfg.Store.RaiseVersions, Install: t.install, Urgent: cfg.Urgent, Log: cfg.Log,
+		Self: cfg.Rule.Self, Await: cfg.Await, Begin: t.begin, Versions: cfg.Store.RaiseVersions, Install: t.install, Urgent: cfg.Urgent, Rounds: cfg.Rounds, Log: cfg.Log,
 	})
 	return t
 }

@@ -95,6 +95,7 @@ type Keeper struct {
 
 	shown     atomic.Pointer[Store] // the store, for Status
 	completed atomic.Uint64         // the last round of which all is synced
+	written   atomic.Uint64         // the last round that the head on disk tells of
 	safe      atomic.Int64          // when it began: what was decided before is on disk
 	late      atomic.Bool           // what is not on disk is older than the interval allows
 	lates     int                   // how often in turn it was seen that it is; of the goroutine of watch
@@ -166,9 +167,10 @@ func OpenKeeper(cfg Config) (*Keeper, error) {
 		}
 		for i := range k.found {
 			s := &k.found[i]
-			k.streams[s.id()] = streamAt{s.Session, s.Number, true}
+			k.streams[s.id()] = streamAt{s.Session, s.Number, s.PeerRounds, true}
 		}
-		list := k.onDisk
+		list := slices.Clone(k.onDisk)
+		counted(list, h)
 		k.list.Store(&list)
 	}
 	return k, nil

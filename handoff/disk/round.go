@@ -218,6 +218,7 @@ func (k *Keeper) commit(n noted, tend, clean bool) error {
 	}
 	k.whole.Store(true)
 	k.epoch.Store(h.Epoch)
+	k.written.Store(h.Round)
 	k.stats.synced.Add(1)
 	k.stats.puts.Add(k.puts)
 	//guard:disk-note-first n.synced -> k.cfg.Noted()

@@ -14,6 +14,7 @@ type Stream struct {
 	Out         bool   // the process that had the disk was its source
 	Session     uint64
 	Number      uint64 // of the last record that was sent, or taken in
+	PeerRounds  uint64 // rounds that the process at the other end has on its disk, by its word; 0 = it has not said
 }
 
 // maxStreams bounds the streams in a store. A process has at most one in each direction with each of 127 peers; the rest are
@@ -22,7 +23,7 @@ const maxStreams = 1024
 
 const (
 	streamKey   = 1 + 8 + 1 + 8
-	streamValue = 8 + 8
+	streamValue = 8 + 8 + 8
 )
 
 func appendStream(b []byte, s *Stream) []byte {
@@ -41,7 +42,7 @@ func parseStream(k, v []byte) (s Stream, ok bool) {
 		return s, false
 	}
 	return Stream{Of: binary.BigEndian.Uint64(k[1:]), Out: k[9] == 1, Incarnation: binary.BigEndian.Uint64(k[10:]), Node: string(k[streamKey:]),
-		Session: binary.BigEndian.Uint64(v), Number: binary.BigEndian.Uint64(v[8:])}, true
+		Session: binary.BigEndian.Uint64(v), Number: binary.BigEndian.Uint64(v[8:]), PeerRounds: binary.BigEndian.Uint64(v[16:])}, true
 }
 
 // SetStream sets how far a stream was.
@@ -49,7 +50,8 @@ func (b *Batch) SetStream(s Stream) {
 	if b.room(streamKey + len(s.Node) + streamValue) {
 		b.key = appendStream(b.key[:0], &s)
 		v := binary.BigEndian.AppendUint64(nil, s.Session)
-		b.fault(b.b.Set(b.key, binary.BigEndian.AppendUint64(v, s.Number), nil))
+		v = binary.BigEndian.AppendUint64(v, s.Number)
+		b.fault(b.b.Set(b.key, binary.BigEndian.AppendUint64(v, s.PeerRounds), nil))
 	}
 }
 
@@ -88,12 +90,12 @@ func (s *Stream) id() streamID { return streamID{s.Of, s.Incarnation, s.Node, s.
 
 // streamAt is a stream that the store has, or is to have.
 type streamAt struct {
-	session, number uint64
-	written         bool
+	session, number, rounds uint64
+	written                 bool
 }
 
 func (id streamID) stream(at streamAt) Stream {
-	return Stream{Of: id.of, Node: id.node, Incarnation: id.incarnation, Out: id.out, Session: at.session, Number: at.number}
+	return Stream{Of: id.of, Node: id.node, Incarnation: id.incarnation, Out: id.out, Session: at.session, Number: at.number, PeerRounds: at.rounds}
 }
 
 // putStreams puts those that have changed into a batch. Those of the ones before stay as long as these are on the list: a row may wait for
@@ -111,7 +113,7 @@ func (k *Keeper) putStreams(b *Batch, now []Stream, list []Tenure) {
 			if was, ok := k.streams[s.id()]; ok && was.session == s.Session && was.number == s.Number {
 				continue
 			}
-			k.streams[s.id()] = streamAt{session: s.Session, number: s.Number}
+			k.streams[s.id()] = streamAt{session: s.Session, number: s.Number, rounds: max(s.PeerRounds, k.streams[s.id()].rounds)}
 		}
 	}
 	if len(k.streams) > maxStreams || k.dropping {

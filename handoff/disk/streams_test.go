@@ -47,7 +47,9 @@ func TestStreams(t *testing.T) {
 				for range rng.IntN(4) {
 					s := Stream{Node: fmt.Sprint("n", rng.IntN(3)), Incarnation: 5, Out: rng.IntN(2) == 0, Session: uint64(rng.IntN(2)) + 1}
 					if i := slices.IndexFunc(now, func(o Stream) bool { return o.Node == s.Node && o.Out == s.Out }); i >= 0 {
-						now[i].Number += rng.Uint64N(3)
+						if n := rng.Uint64N(3); n > 0 { // it is written when the number rises
+							now[i].Number, now[i].PeerRounds = now[i].Number+n, now[i].PeerRounds+rng.Uint64N(3)
+						}
 						now[i].Session = max(now[i].Session, s.Session)
 					} else {
 						now = append(now, s)

@@ -14,6 +14,9 @@ type Tenure struct {
 	// Stopped says that it stopped in order: the disk lacks nothing that it answered. That stays true when the
 	// next process writes: it has loaded all, and takes away only what tables demand, or what is over.
 	Stopped bool `json:"stopped,omitempty"`
+	// Rounds is how many of its rounds the disk has, as the next one found it, or as it became the next one itself;
+	// 0 = nobody knows. Others may have heard of more from it: then the disk was set back.
+	Rounds uint64 `json:"rounds,omitempty"`
 }
 
 // maxTenures bounds the list of those that have had a disk: a leader is told of it. Rows may name each of them until Named
@@ -78,6 +81,10 @@ func (k *Keeper) enlist(incarnation uint64) error {
 		return ErrForeign
 	}
 	if incarnation > last.Incarnation {
+		//guard:disk-rounds-become
+		if n := len(list); n > 0 && k.mine {
+			list[n-1].Rounds = k.written.Load()
+		}
 		if len(list) == maxTenures {
 			list, k.dropping = list[:maxTenures-1], true
 		}
@@ -147,6 +154,18 @@ func (k *Keeper) had(clean bool) []Tenure {
 		list[n-1].Stopped = true
 	}
 	return list
+}
+
+// Rounds returns how many rounds of this process the store on disk has. What it has told of them to others stays true.
+func (k *Keeper) Rounds() uint64 { return k.written.Load() }
+
+// counted fills in how many rounds of the last process a store has that was found.
+func counted(list []Tenure, h Head) {
+	for i := range list {
+		if t := &list[i]; t.Incarnation == h.Incarnation {
+			t.Rounds = max(t.Rounds, h.Round)
+		}
+	}
 }
 
 // HeadEpoch returns the epoch of the head that is on disk: that of the last round of which all is synced, as it was

@@ -391,3 +391,44 @@ func TestEpochOfWhatWasLoaded(t *testing.T) {
 		t.Errorf("the epoch on disk is %d", h.Epoch)
 	}
 }
+
+// TestRounds: how many rounds of each process a disk has is on it: at least as many as it has told of. A process that becomes
+// the next one leaves as many as it had.
+func TestRounds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 5))
+	fs := vfs.NewCrashableMem()
+	want := map[uint64]uint64{}
+	for of := uint64(1); of < 30; of += 2 {
+		now := of
+		l := beginAs(t, fs, 1e9, "always", func(c *Config) { c.Head = func() Head { return Head{Node: "n1", Incarnation: now} } })
+		rounds := func() {
+			for range rng.IntN(4) {
+				l.add("k")
+				l.round()
+				l.round() // nothing is to be written
+			}
+		}
+		if len(l.k.List()) > 0 && rng.IntN(2) == 0 {
+			rounds() // before it is on the list
+		}
+		l.enlist(now)
+		rounds()
+		if rng.IntN(2) == 0 {
+			want[now] = l.k.Rounds()
+			now++
+			l.enlist(now)
+			rounds()
+		}
+		if h, _ := l.k.Found(); h.Round != l.k.Rounds() {
+			t.Fatalf("it says that it has %d rounds, and the head says %d", l.k.Rounds(), h.Round)
+		} else if h.Incarnation == now {
+			want[now] = h.Round
+		}
+		fs = l.crash(rng)
+	}
+	for _, had := range begin(t, fs, 1e9, "").k.List() {
+		if had.Rounds != want[had.Incarnation] {
+			t.Errorf("it has %d rounds of %d, and %d were told", had.Rounds, had.Incarnation, want[had.Incarnation])
+		}
+	}
+}

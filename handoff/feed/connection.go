@@ -206,6 +206,7 @@ func (s *Sender) receive(st stream) error {
 		s.mu.Lock()
 		kept := s.kept.Load()
 		ok := s.sentHereLocked(ack.Applied) && s.ackLocked(ack.Applied) && s.keepLocked(ack.Kept)
+		s.rounds.Store(max(ack.Rounds, s.rounds.Load()))
 		if s.kept.Load() == kept || s.sent == 0 { // its disk is no sign that the target takes records in
 			s.watchLocked()
 		}

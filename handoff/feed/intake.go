@@ -47,6 +47,8 @@ type IntakeConfig struct {
 	// Urgent is told of each batch of which a source waits until this process's disk has it. It
 	// must not wait. nil = nobody is.
 	Urgent func()
+	// Rounds returns how many rounds of this process its disk has; nil = it keeps none.
+	Rounds func() uint64
 	// MaxSources bounds the sources that are remembered. The one that was silent
 	// longest is forgotten for a new one. Default 128.
 	MaxSources int

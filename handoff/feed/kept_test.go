@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/ring/epoch/serving"
+	"github.com/keystead/keystead/ring/epoch/table"
 )
 
 // kept checks how far the target's disk is, as the sender knows it.
@@ -219,4 +221,41 @@ func TestKeptBehind(t *testing.T) {
 			t.Error("all is kept")
 		}
 	}
+}
+
+// TestRoundsOfTheTarget: the source learns how many rounds the target's disk has, and not those of the process that the
+// target has become meanwhile.
+func TestRoundsOfTheTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rounds, incarnation atomic.Uint64
+		g := newTarget(t, func(c *IntakeConfig) {
+			self := c.Self
+			c.Self = func() table.Holder {
+				h := self()
+				h.Incarnation += incarnation.Load()
+				return h
+			}
+			c.Rounds = rounds.Load
+		})
+		s := newSender(t, newWires(t, g, 0), nil)
+		soon(t, s, put(s, "a"))
+		if n := s.Stream().Rounds; n != 0 {
+			t.Errorf("%d rounds of none", n)
+		}
+		rounds.Store(7)
+		g.intake.Note()()
+		synctest.Wait()
+		if n := s.Stream().Rounds; n != 7 {
+			t.Errorf("%d rounds of 7", n)
+		}
+		soon(t, s, put(s, "b"))
+		synced := g.intake.Note()
+		rounds.Store(9)
+		incarnation.Store(1)
+		synced()
+		synctest.Wait()
+		if n := s.Stream().Rounds; n != 7 {
+			t.Errorf("%d rounds of 7, after another one has written", n)
+		}
+	})
 }

@@ -12,6 +12,7 @@ type Stream struct {
 	Peer    table.Holder // at the other end
 	Session uint64
 	Number  uint64 // of the last record; 0 = there is none
+	Rounds  uint64 // that the target has on its disk, by its word; 0 = it has not said, or this is the target
 }
 
 // Streams returns how far those are that come in.
@@ -29,7 +30,7 @@ func (i *Intake) Streams() []Stream {
 
 // Stream returns how far this one is.
 func (s *Sender) Stream() Stream {
-	return Stream{Peer: s.cfg.Target, Session: s.cfg.Session, Number: s.last.Load()}
+	return Stream{Peer: s.cfg.Target, Session: s.cfg.Session, Number: s.last.Load(), Rounds: s.rounds.Load()}
 }
 
 // noted is how far a session was.
@@ -76,5 +77,20 @@ func (i *Intake) acknowledge(st grpc.BidiStreamingServer[peerv1.FeedRequest, pee
 	i.mu.Lock()
 	kept := c.session.kept
 	i.mu.Unlock()
-	return st.Send(&peerv1.FeedResponse{Response: &peerv1.FeedResponse_Ack{Ack: &peerv1.FeedAck{Applied: applied, Kept: min(kept, applied)}}})
+	ack := &peerv1.FeedAck{Applied: applied, Kept: min(kept, applied), Rounds: i.rounds(c.target)}
+	return st.Send(&peerv1.FeedResponse{Response: &peerv1.FeedResponse_Ack{Ack: ack}})
+}
+
+// rounds returns how many rounds a process, which is this one, has on disk. Those that this one
+// does when it is the next one are not the former's.
+func (i *Intake) rounds(of table.Holder) uint64 {
+	if i.cfg.Rounds == nil {
+		return 0
+	}
+	n := i.cfg.Rounds()
+	//guard:feed-rounds-own i.cfg.Self() != of -> false
+	if i.cfg.Self() != of {
+		return 0
+	}
+	return n
 }

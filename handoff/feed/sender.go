@@ -100,6 +100,7 @@ type Sender struct {
 	lastOf [slots]atomic.Uint64 // by the low bits of the hash; written under mu
 	kept   atomic.Uint64        // written under mu. Invariant: kept <= acked
 	always keptOf               // written under mu
+	rounds atomic.Uint64        // of the target's disk, by its word; written under mu
 	past   chan struct{}        // closed from the start
 	failed chan struct{}        // closed when err is there
 	wake   chan struct{}        // capacity 1: there may be something to send

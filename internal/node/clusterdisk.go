@@ -185,8 +185,9 @@ func (d *clusterDisk) current() []disk.Stream {
 		clear(d.streams)
 	}
 	for i := range now {
-		now[i].Of = of
-		d.streams[streamID{of, now[i].Node, now[i].Incarnation, now[i].Out}] = now[i]
+		id := streamID{of, now[i].Node, now[i].Incarnation, now[i].Out}
+		now[i].Of, now[i].PeerRounds = of, max(now[i].PeerRounds, d.streams[id].PeerRounds)
+		d.streams[id] = now[i]
 	}
 	return now
 }
@@ -238,7 +239,7 @@ func (d *clusterDisk) begin(store *owner.Store) error {
 // hasFile reports whether the store has what the state file has: the same process has finished both.
 func (d *clusterDisk) hasFile() bool {
 	list := d.keeper.List()
-	return len(list) > 0 && list[len(list)-1] == disk.Tenure{Incarnation: d.c.saved.Header.Incarnation, Stopped: true}
+	return len(list) > 0 && list[len(list)-1].Stopped && list[len(list)-1].Incarnation == d.c.saved.Header.Incarnation
 }
 
 // list returns the incarnations that have had the disk.
@@ -298,7 +299,7 @@ func (d *clusterDisk) report(full bool) *peerv1.DiskReport {
 		return r
 	}
 	for _, t := range d.keeper.List() {
-		r.Incarnations = append(r.Incarnations, t.Incarnation)
+		r.Incarnations, r.Rounds = append(r.Incarnations, t.Incarnation), append(r.Rounds, t.Rounds)
 		if t.Stopped {
 			r.Stopped = append(r.Stopped, t.Incarnation)
 		}
@@ -310,7 +311,7 @@ func (d *clusterDisk) report(full bool) *peerv1.DiskReport {
 	all := slices.Concat(d.keeper.FoundStreams(), slices.Collect(maps.Values(d.streams)))
 	slices.SortFunc(all, func(a, b disk.Stream) int { return cmp.Compare(a.Of, b.Of) }) // the last one of a peer counts
 	for _, s := range all {
-		r.Streams = append(r.Streams, &peerv1.DiskStream{Node: s.Node, Incarnation: s.Incarnation, Out: s.Out, Session: s.Session, Number: s.Number})
+		r.Streams = append(r.Streams, &peerv1.DiskStream{Node: s.Node, Incarnation: s.Incarnation, Out: s.Out, Session: s.Session, Number: s.Number, PeerRounds: s.PeerRounds})
 	}
 	return r
 }

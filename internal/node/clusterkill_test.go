@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/keystead/keystead/internal/failure"
 	"github.com/keystead/keystead/internal/rpc"
 	"github.com/keystead/keystead/owner"
@@ -641,5 +643,56 @@ func TestBrokenDiskInACluster(t *testing.T) {
 	m.count()
 	m.killAll()
 	m.start("n1", "n2", "n3")
+	m.whole(true)
+}
+
+// TestDiskSetBack: a disk that is set back to what its process had once is told from one that has all, though the same
+// process had it: no row goes on from it while another disk may come.
+func TestDiskSetBack(t *testing.T) {
+	m := newMachines(t, "always")
+	disks := map[string]*vfs.MemFS{}
+	m.change = func(id string, c *Config) {
+		if disks[id] == nil {
+			disks[id] = vfs.NewCrashableMem()
+		}
+		c.Wires.Disk = disks[id]
+	}
+	m.start("n1", "n2", "n3")
+	m.settled()
+	m.count()
+	before := disks["n1"].CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	rounds := m.nodes["n1"].cluster.disk.keeper.Rounds()
+	for range 3 {
+		m.count()
+	}
+	eventually(t, "the disks of the others know how far that of n1 is", func() bool {
+		m.count()
+		for _, id := range []string{"n2", "n3"} {
+			if s := between(m.nodes[id], "n1", true); s == nil || s.PeerRounds <= rounds {
+				return false
+			}
+		}
+		return true
+	})
+	m.count()
+	m.killAll()
+	disks["n1"] = before
+	m.start("n1", "n2")
+	waiting := func(of string) (rows int) { // that wait for n3 and another one
+		for _, g := range m.nodes["n2"].cluster.Table().ColdRows() {
+			if g.Was.Node == of || g.Stood.Node == of {
+				rows += len(g.Rows)
+			}
+		}
+		return rows
+	}
+	eventually(t, "rows have begun to wait", func() bool { return waiting("n3") > 0 })
+	eventually(t, "n3 was waited for long enough", func() bool { return waiting("n2") == 0 })
+	began := time.Now()
+	eventually(t, "a moment passes", func() bool { return time.Since(began) > 500*time.Millisecond })
+	if waiting("n1") == 0 {
+		t.Error("no row waits for n3, and n1 has less than it had told")
+	}
+	m.start("n3")
 	m.whole(true)
 }

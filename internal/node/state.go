@@ -65,7 +65,7 @@ func (s *state) run(store *owner.Store) {
 		},
 	}
 	if d := s.c.disk; d != nil {
-		conf.Urgent = d.keeper.Crowded
+		conf.Urgent, conf.Rounds = d.keeper.Crowded, d.keeper.Rounds
 	}
 	s.target = handoff.NewTarget(conf)
 	s.intake.Store(s.target.Intake)
@@ -80,7 +80,7 @@ func (s *state) run(store *owner.Store) {
 func (s *state) streams() (all []disk.Stream) {
 	add := func(out bool, of []feed.Stream) {
 		for _, f := range of {
-			all = append(all, disk.Stream{Node: f.Peer.Node, Incarnation: f.Peer.Incarnation, Out: out, Session: f.Session, Number: f.Number})
+			all = append(all, disk.Stream{Node: f.Peer.Node, Incarnation: f.Peer.Incarnation, Out: out, Session: f.Session, Number: f.Number, PeerRounds: f.Rounds})
 		}
 	}
 	add(true, s.source.Streams())

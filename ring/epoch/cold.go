@@ -27,6 +27,10 @@ import (
 //	one of two                               after Config.ResumeWait
 //	none, where nothing is under always      after Config.RecoverWait the row is given up
 //	none                                     nothing: an operator says that it is given up
+//
+// A disk of which others have heard more rounds than it has was set back: to a snapshot, or to what a
+// drive had of what it said to have. A row goes on from it when there is no other one to be waited for,
+// and its loss is declared.
 type cold struct {
 	resumeWait, recoverWait int64
 
@@ -35,6 +39,7 @@ type cold struct {
 	since    map[pair]int64 // when this leader learned that these rows wait; of groups alone
 	known    map[pair]int64 // when this process did, whether it led or not
 	heard    map[table.Holder]*peerv1.DiskReport
+	rounds   map[table.Holder]uint64 // that disks of dead processes had, as others have heard; nil = to be gathered from heard
 	judgedAt int64
 	passedAt int64                  // 0 = not yet
 	toldAt   map[table.Holder]int64 // when it was told last that this process's disk is waited for
@@ -61,6 +66,7 @@ func newCold(resumeWait, recoverWait time.Duration) cold {
 
 // hear is told what the disk of a member says, which has just been granted a lease.
 func (c *cold) hear(h table.Holder, r *peerv1.DiskReport) {
+	c.rounds = nil
 	if r == nil {
 		delete(c.heard, h)
 		return
@@ -77,6 +83,7 @@ func bounded(r *peerv1.DiskReport) *peerv1.DiskReport {
 		Incarnations: r.Incarnations[max(0, len(r.Incarnations)-maxReported):],
 		Stopped:      r.Stopped[max(0, len(r.Stopped)-maxReported):],
 		Streams:      r.Streams[max(0, len(r.Streams)-maxReported):],
+		Rounds:       r.Rounds[max(0, len(r.Rounds)-maxReported):],
 	}
 }
 
@@ -150,6 +157,7 @@ type found struct {
 	to      table.Holder // the process that runs on it
 	stopped bool         // by that process, in order
 	current bool         // all is discarded on it of before the row was lost as a whole
+	setBack bool         // it has less than others have heard of it
 	report  *peerv1.DiskReport
 }
 
@@ -163,9 +171,28 @@ func (c *cold) find(of table.Holder, gone uint64, alive func(table.Holder) bool)
 		!slices.Contains(r.Incarnations, of.Incarnation) { //guard:disk-of-incarnation
 		return found{}, false
 	}
-	return found{of: of, to: m.Holder(), report: r, current: r.Epoch >= gone,
+	return found{of: of, to: m.Holder(), report: r, current: r.Epoch >= gone, setBack: c.isSetBack(of, r),
 		stopped: slices.Contains(r.Stopped, of.Incarnation), //guard:stopped-by-itself slices.Contains(r.Stopped, of.Incarnation) -> len(r.Stopped) > 0
 	}, true
+}
+
+// isSetBack reports whether a disk has fewer rounds of a process than others have heard of.
+func (c *cold) isSetBack(of table.Holder, r *peerv1.DiskReport) bool {
+	i := slices.Index(r.Incarnations, of.Incarnation)
+	if i < 0 || len(r.Rounds) != len(r.Incarnations) || r.Rounds[i] == 0 {
+		return false
+	}
+	if c.rounds == nil {
+		c.rounds = map[table.Holder]uint64{}
+		for _, other := range c.heard {
+			for _, s := range other.Streams {
+				h := table.Holder{Node: s.Node, Incarnation: s.Incarnation}
+				c.rounds[h] = max(c.rounds[h], s.PeerRounds)
+			}
+		}
+	}
+	//guard:disk-set-back false
+	return c.rounds[of] > r.Rounds[i]
 }
 
 // verdict is what is to be done about rows.
@@ -195,9 +222,15 @@ func (c *cold) judge(g *table.ColdRows, now int64, alive func(table.Holder) bool
 		best = &standby
 		fallthrough
 	default:
-		if g.Stood.None() {
+		switch {
+		case g.Stood.None():
 			wait = 0
-		} else if best.stopped {
+		//guard:set-back-waits false
+		case best.setBack && c.of.Durable >= table.Always:
+			return verdict{at: math.MaxInt64}
+		case best.setBack:
+			wait = max(wait, c.recoverWait)
+		case best.stopped:
 			wait = min(wait, int64(stoppedWait))
 		}
 	}
@@ -219,6 +252,12 @@ func (c *cold) until(p pair, wait int64) int64 {
 // cluster has promised.
 func further(owner, standby *found) *found {
 	switch {
+	//guard:further-not-set-back false
+	case owner.setBack != standby.setBack:
+		if standby.setBack {
+			return owner
+		}
+		return standby
 	case owner.current != standby.current:
 		if owner.current {
 			return owner
@@ -267,7 +306,8 @@ func (c *cold) next(now int64, alive func(table.Holder) bool) (table.Command, bo
 			}
 		case v.disk != nil:
 			//guard:whole-of-stopped true
-			whole := v.disk.current && (v.disk.stopped || c.of.Durable == table.Entire)
+			//guard:set-back-declares !v.disk.setBack -> true
+			whole := !v.disk.setBack && v.disk.current && (v.disk.stopped || c.of.Durable == table.Entire)
 			if r == nil {
 				r = &table.Recover{To: v.disk.to, Of: v.disk.of, Whole: whole}
 			}
@@ -355,6 +395,7 @@ type wait struct {
 	rows    int
 	until   int64 // when its rows go on without it, if nothing else is heard; MaxInt64 = never
 	emptied bool  // its node is there, on another disk
+	setBack bool  // it is heard, and was set back: others are waited for
 }
 
 // tell returns the processes whose disks are waited for, by node: those of which nothing was told
@@ -368,12 +409,13 @@ func (c *cold) tell(now int64, alive func(table.Holder) bool) []wait {
 			continue
 		}
 		for _, h := range [...]table.Holder{g.Was, g.Stood} {
-			if _, heard := c.find(h, g.Gone, alive); heard || h.None() {
+			f, heard := c.find(h, g.Gone, alive)
+			if h.None() || heard && !f.setBack {
 				continue
 			}
 			w := by[h]
 			if w == nil {
-				w = &wait{of: h, emptied: c.emptied(h, alive)}
+				w = &wait{of: h, emptied: c.emptied(h, alive), setBack: heard}
 				by[h] = w
 			}
 			w.rows += len(g.Rows)

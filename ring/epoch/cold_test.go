@@ -87,6 +87,9 @@ func streams(r *peerv1.DiskReport, s ...*peerv1.DiskStream) *peerv1.DiskReport {
 
 func old(r *peerv1.DiskReport) *peerv1.DiskReport { r.Epoch = 1; return r }
 
+// rounds says how many the processes have written that had the disk.
+func rounds(r *peerv1.DiskReport, of ...uint64) *peerv1.DiskReport { r.Rounds = of; return r }
+
 // told is a short form of what a command says about rows.
 func told(c table.Command, ok bool) string {
 	switch {
@@ -139,13 +142,18 @@ func TestColdChoice(t *testing.T) {
 	in := func(session, number uint64) *peerv1.DiskStream {
 		return &peerv1.DiskStream{Node: "n1", Incarnation: 1, Session: session, Number: number}
 	}
+	heard := func(node string, rounds uint64) *peerv1.DiskStream { // of the first process of a node
+		return &peerv1.DiskStream{Node: node, Incarnation: 1, Out: true, PeerRounds: rounds}
+	}
+	const always, entire = table.Always, table.Entire
 	for _, c := range []struct {
 		name    string
 		durable table.Durability // Interval
 		n1, n2  *peerv1.DiskReport
+		n3      *peerv1.DiskReport // it has had none of the rows
+		alone   bool               // there was no standby
 		gone    uint64
 		after   time.Duration
-		before  string // of that time; "wait"
 		want    string
 	}{
 		{name: "both", n1: report(1, 2), n2: report(1, 2), want: "n1/2 from n1/1"},
@@ -165,6 +173,15 @@ func TestColdChoice(t *testing.T) {
 		{name: "one, the standby", n2: report(1, 2), after: resume, want: "n2/2 from n2/1"},
 		{name: "one, stopped in order", n2: stopped(report(1, 2), 1), after: stoppedWait, want: "n2/2 from n2/1 whole"},
 		{name: "one, the other was emptied", n1: report(2), n2: report(1, 2), after: resume, want: "n2/2 from n2/1"},
+		{name: "the owner's was set back", durable: entire, n1: rounds(report(1, 2), 4, 0), n2: streams(report(1, 2), heard("n1", 5)), want: "n2/2 from n2/1 whole"},
+		{name: "the standby's was set back", n1: streams(report(1, 2), heard("n2", 5), out(7, 1)), n2: rounds(streams(report(1, 2), in(7, 2)), 4, 0), want: "n1/2 from n1/1"},
+		{name: "it was heard of as far", durable: entire, n1: rounds(report(1, 2), 5, 0), n2: streams(report(1, 2), heard("n1", 5)), want: "n1/2 from n1/1 whole"},
+		{name: "it does not say how far", durable: entire, n1: rounds(report(1, 2), 0, 0), n2: streams(report(1, 2), heard("n1", 5)), want: "n1/2 from n1/1 whole"},
+		{name: "both were set back", durable: entire, n1: rounds(streams(report(1, 2), heard("n2", 9)), 4, 0),
+			n2: rounds(streams(report(1, 2), heard("n1", 5)), 4, 0), want: "n1/2 from n1/1"},
+		{name: "one, set back", n1: rounds(report(1, 2), 4, 0), n3: streams(report(3), heard("n1", 5)), after: recover, want: "n1/2 from n1/1"},
+		{name: "one, set back, and answers waited", durable: always, n1: rounds(report(1, 2), 4, 0), n3: streams(report(3), heard("n1", 5)), after: 1000 * time.Hour, want: "wait"},
+		{name: "set back, and there is no other one", durable: entire, alone: true, n1: rounds(stopped(report(1, 2), 1), 4, 0), n3: streams(report(3), heard("n1", 5)), want: "n1/2 from n1/1"},
 		{name: "none", after: recover, want: "forgo n1/1 n2/1"},
 		{name: "none, both are there", n1: report(2), n2: report(2), after: recover, want: "forgo n1/1 n2/1"},
 		{name: "none, and answers waited for them", durable: table.Always, after: 1000 * time.Hour, want: "wait"},
@@ -175,12 +192,16 @@ func TestColdChoice(t *testing.T) {
 			tab.Rows = slices.Clone(tab.Rows)
 			for i := range tab.Rows {
 				tab.Rows[i].Was, tab.Rows[i].Stood, tab.Rows[i].Gone = process("n1", 1), process("n2", 1), c.gone
+				if c.alone {
+					tab.Rows[i].Stood = table.Holder{}
+				}
 			}
 			k := newCold(resume, recover)
 			const began = int64(time.Hour)
 			k.learned(&tab, began)
 			k.hear(process("n1", 2), c.n1)
 			k.hear(process("n2", 2), c.n2)
+			k.hear(process("n3", 3), c.n3)
 			if c.after > 0 {
 				if got := told(k.next(began+int64(c.after)-1, everybody)); got != "wait" {
 					t.Errorf("before %s: %s", c.after, got)
@@ -194,6 +215,18 @@ func TestColdChoice(t *testing.T) {
 				t.Errorf("%d of %d rows", len(command.Recover.Rows), len(tab.Rows))
 			}
 		})
+	}
+}
+
+// TestHeardOfAwaited: a node that has nothing of what waits says what it has heard of those that have.
+func TestHeardOfAwaited(t *testing.T) {
+	tab := allDead(t, table.Interval)
+	all := []*peerv1.DiskStream{{Node: "n2", Incarnation: 1, Out: true, PeerRounds: 7}, {Node: "n2", Incarnation: 2, Out: true, PeerRounds: 9}, {Node: "n3", Incarnation: 1, PeerRounds: 4}}
+	if of := ofAwaited(tab, all); len(of) != 1 || of[0] != all[0] {
+		t.Errorf("it says %v", of)
+	}
+	if of := ofAwaited(durableTable(t, 2, table.Interval), all); len(of) > 0 {
+		t.Errorf("no row waits, and it says %v", of)
 	}
 }
 

@@ -45,12 +45,34 @@ func (k *keeper) enlistDone(self uint64, err error) {
 }
 
 // diskReport returns what the disk says of itself: all of it, as long as this process is no
-// member, or a row waits for a disk of this node.
+// member, or a row waits for a disk of this node. While rows wait for others, it says as well what
+// it has heard of those.
 func (k *keeper) diskReport(self table.Holder) *peerv1.DiskReport {
 	if k.cfg.Disk == nil {
 		return nil
 	}
-	return k.cfg.Disk(!k.admitted || len(k.g.Table().Awaited(self.Node)) > 0)
+	t := k.g.Table()
+	if !k.admitted || len(t.Awaited(self.Node)) > 0 {
+		return k.cfg.Disk(true)
+	}
+	r := k.cfg.Disk(false)
+	if t.Cold() > 0 && r != nil {
+		r.Streams = ofAwaited(t, k.cfg.Disk(true).GetStreams())
+	}
+	return r
+}
+
+// ofAwaited returns the streams to processes of which the disks are waited for.
+func ofAwaited(t *table.Table, streams []*peerv1.DiskStream) (of []*peerv1.DiskStream) {
+	awaited := t.ColdRows()
+	for _, s := range streams {
+		h := table.Holder{Node: s.Node, Incarnation: s.Incarnation}
+		//guard:heard-of-others g.Names(h) -> g.Names(h) && false
+		if slices.ContainsFunc(awaited, func(g table.ColdRows) bool { return g.Names(h) }) {
+			of = append(of, s)
+		}
+	}
+	return of
 }
 
 // alive reports whether a member holds a lease, as far as this leader knows.
@@ -150,6 +172,8 @@ func (k *keeper) tellCold() {
 			log = log.With("for", time.Duration(w.until-k.now).Round(time.Second))
 		}
 		switch {
+		case w.setBack:
+			log.Warn("the disk of a node was set back: it has less than it had told others. Rows wait for the disks of others that have them; to go on from this one, give those up with `keystead recover --without`")
 		case w.emptied:
 			log.Warn("rows wait for the disk of a node that runs on another one, or on one that was emptied: give it the disk that it had, or give the rows up with `keystead recover --without " + w.of.Node + "`")
 		case w.until == math.MaxInt64:

@@ -305,7 +305,10 @@ type DiskReport struct {
 	// Epoch up to which all is discarded that tables demanded, when it was read.
 	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Streams of the last incarnation, as of its last round.
-	Streams       []*DiskStream `protobuf:"bytes,6,rep,name=streams,proto3" json:"streams,omitempty"`
+	Streams []*DiskStream `protobuf:"bytes,6,rep,name=streams,proto3" json:"streams,omitempty"`
+	// How many rounds each of the incarnations has written, as far as the disk knows; 0 = it does not.
+	// Absent, or as many as incarnations.
+	Rounds        []uint64 `protobuf:"varint,7,rep,packed,name=rounds,proto3" json:"rounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -382,6 +385,13 @@ func (x *DiskReport) GetStreams() []*DiskStream {
 	return nil
 }
 
+func (x *DiskReport) GetRounds() []uint64 {
+	if x != nil {
+		return x.Rounds
+	}
+	return nil
+}
+
 // DiskStream is how far a stream of records was when a round on disk began.
 type DiskStream struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -394,7 +404,9 @@ type DiskStream struct {
 	// Number of the session.
 	Session uint64 `protobuf:"varint,4,opt,name=session,proto3" json:"session,omitempty"`
 	// Number of the last record, sent or taken in.
-	Number        uint64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
+	Number uint64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`
+	// How many rounds the process at the other end had on its disk, by its own word; 0 = it has not said.
+	PeerRounds    uint64 `protobuf:"varint,6,opt,name=peer_rounds,json=peerRounds,proto3" json:"peer_rounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,6 +472,13 @@ func (x *DiskStream) GetSession() uint64 {
 func (x *DiskStream) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
+	}
+	return 0
+}
+
+func (x *DiskStream) GetPeerRounds() uint64 {
+	if x != nil {
+		return x.PeerRounds
 	}
 	return 0
 }
@@ -831,7 +850,7 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\fclock_gained\x18\x0f \x01(\bR\vclockGained\x12\x14\n" +
 	"\x05floor\x18\x10 \x01(\x04R\x05floor\x12\x17\n" +
 	"\awall_ns\x18\x11 \x01(\x03R\x06wallNs\x120\n" +
-	"\x04disk\x18\x12 \x01(\v2\x1c.keystead.peer.v1.DiskReportR\x04disk\"\xce\x01\n" +
+	"\x04disk\x18\x12 \x01(\v2\x1c.keystead.peer.v1.DiskReportR\x04disk\"\xe6\x01\n" +
 	"\n" +
 	"DiskReport\x12\x1e\n" +
 	"\n" +
@@ -841,14 +860,17 @@ const file_keystead_peer_v1_peer_proto_rawDesc = "" +
 	"\fincarnations\x18\x03 \x03(\x04R\fincarnations\x12\x18\n" +
 	"\astopped\x18\x04 \x03(\x04R\astopped\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x126\n" +
-	"\astreams\x18\x06 \x03(\v2\x1c.keystead.peer.v1.DiskStreamR\astreams\"\x86\x01\n" +
+	"\astreams\x18\x06 \x03(\v2\x1c.keystead.peer.v1.DiskStreamR\astreams\x12\x16\n" +
+	"\x06rounds\x18\a \x03(\x04R\x06rounds\"\xa7\x01\n" +
 	"\n" +
 	"DiskStream\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
 	"\x03out\x18\x03 \x01(\bR\x03out\x12\x18\n" +
 	"\asession\x18\x04 \x01(\x04R\asession\x12\x16\n" +
-	"\x06number\x18\x05 \x01(\x04R\x06number\"\xbf\x01\n" +
+	"\x06number\x18\x05 \x01(\x04R\x06number\x12\x1f\n" +
+	"\vpeer_rounds\x18\x06 \x01(\x04R\n" +
+	"peerRounds\"\xbf\x01\n" +
 	"\rRenewResponse\x123\n" +
 	"\arefusal\x18\x01 \x01(\x0e2\x19.keystead.peer.v1.RefusalR\arefusal\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x14\n" +

@@ -555,7 +555,10 @@ type FeedAck struct {
 	Applied uint64 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
 	// Number of the last record that is on the target's disk with all before it; 0 = it keeps none. It
 	// may rise without applied.
-	Kept          uint64 `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`
+	Kept uint64 `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`
+	// How many rounds of the target's process are on its disk; 0 = it does not say. The source remembers
+	// it, on its own disk too: a disk that has fewer was set back.
+	Rounds        uint64 `protobuf:"varint,3,opt,name=rounds,proto3" json:"rounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -600,6 +603,13 @@ func (x *FeedAck) GetApplied() uint64 {
 func (x *FeedAck) GetKept() uint64 {
 	if x != nil {
 		return x.Kept
+	}
+	return 0
+}
+
+func (x *FeedAck) GetRounds() uint64 {
+	if x != nil {
+		return x.Rounds
 	}
 	return 0
 }
@@ -694,10 +704,11 @@ const file_keystead_peer_v1_state_proto_rawDesc = "" +
 	"\bresponse\"=\n" +
 	"\vFeedWelcome\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x18\n" +
-	"\aapplied\x18\x02 \x01(\x04R\aapplied\"7\n" +
+	"\aapplied\x18\x02 \x01(\x04R\aapplied\"O\n" +
 	"\aFeedAck\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x12\n" +
-	"\x04kept\x18\x02 \x01(\x04R\x04kept\"]\n" +
+	"\x04kept\x18\x02 \x01(\x04R\x04kept\x12\x16\n" +
+	"\x06rounds\x18\x03 \x01(\x04R\x06rounds\"]\n" +
 	"\vFeedRefusal\x124\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1c.keystead.peer.v1.FeedReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage*\xfc\x01\n" +

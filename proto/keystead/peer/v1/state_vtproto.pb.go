@@ -444,6 +444,11 @@ func (m *FeedAck) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Rounds != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Rounds))
+		i--
+		dAtA[i] = 0x18
+	}
 	if m.Kept != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Kept))
 		i--
@@ -690,6 +695,9 @@ func (m *FeedAck) SizeVT() (n int) {
 	}
 	if m.Kept != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Kept))
+	}
+	if m.Rounds != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Rounds))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1573,6 +1581,25 @@ func (m *FeedAck) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Kept |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 3:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Rounds", wireType)
+			}
+			m.Rounds = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Rounds |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

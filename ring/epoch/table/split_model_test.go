@@ -235,13 +235,16 @@ func compareLevel(c Command, was, is *Table) error {
 	case c.Recover != nil, c.Forgo != nil, c.Sync != nil && c.Sync.Kept, c.Flip != nil && c.Flip.Kept:
 		want = max(want, DiskLevel)
 	}
-	if is.Durable != was.Durable && (c.Adopt == nil || is.Durable != c.Adopt.Durable || is.Durable < was.Durable || is.Level < DiskLevel) {
+	if is.Durable != was.Durable && (c.Adopt == nil || is.Durable != c.Adopt.Durable || is.Durable == Undurable || is.Level < DiskLevel) {
 		return fmt.Errorf("disks promise %d after %d", is.Durable, was.Durable)
+	}
+	if is.Durable < min(was.Durable, Always) && len(was.ColdRows()) > 0 {
+		return fmt.Errorf("disks promise %d after %d while rows wait for them", is.Durable, was.Durable)
 	}
 	if is.IDWindow != was.IDWindow && (c.Adopt == nil || was.IDWindow != 0 || is.IDWindow != c.Adopt.IDWindow || is.Level < WindowLevel) {
 		return fmt.Errorf("ids are kept for %d ns after %d", is.IDWindow, was.IDWindow)
 	}
-	newer := want > max(1, was.Level) || want == was.Level && is.Durable > was.Durable
+	newer := want > max(1, was.Level) || want == was.Level && is.Durable != was.Durable
 	if is.Level != want || c.Adopt != nil && (!newer || slices.ContainsFunc(is.Members, func(m Member) bool { return max(1, m.Level) < want })) {
 		return fmt.Errorf("the level is %d after %d", is.Level, was.Level)
 	}

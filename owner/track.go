@@ -260,6 +260,25 @@ func (sh *shard) beginTrack(stored bool) {
 	sh.weighLocked()
 }
 
+// Unskip has the next Gather come to all that is not stored: what earlier ones took for absent because it
+// would be full again in less than soon.
+func (s *Store) Unskip() {
+	for i := range s.shards {
+		s.shards[i].unskip()
+	}
+}
+
+func (sh *shard) unskip() {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for slot := sh.cells.Next(0); slot != 0; slot = sh.cells.Next(slot) {
+		if e := sh.entryLocked(slot); e.kind != 0 && e.bits&(isStored|isChanged) == 0 {
+			e.bits |= isChanged
+			sh.track.changes = append(sh.track.changes, slot)
+		}
+	}
+}
+
 // Gather hands over what has changed since the last one, shard by shard. round is one
 // more than that of the Gather before. A limit that is full again in less than soon, ns, and
 // has no request ids, counts as absent. It returns false if to ended it: what it had not come

@@ -366,6 +366,8 @@ func (k *Keeper) finish() error {
 		}
 		k.objects.Track(false)
 	}
+	//guard:disk-finish-skipped
+	k.objects.Unskip()
 	n := k.note()
 	k.round++
 	k.batch, k.failing, k.puts = k.store.NewBatch(), nil, 0

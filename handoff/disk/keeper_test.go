@@ -342,6 +342,11 @@ func TestWhatRefills(t *testing.T) {
 	if err := l.k.store.Objects(func(uint64, []byte, []byte, []byte) error { n++; return nil }); err != nil || n != 1 {
 		t.Errorf("%d objects are on disk, want the one with an id; %v", n, err)
 	}
+	was := l.objects()
+	if err := l.k.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	begin(t, l.crash(rand.New(rand.NewPCG(3, 3))), 5, "interval").same(was, "after a stop in order")
 }
 
 // TestAwaited: an answer under always waits for the round that its change goes into, and no

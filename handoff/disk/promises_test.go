@@ -296,7 +296,7 @@ func TestAllAtOnce(t *testing.T) {
 	}
 	next := begin(t, l.fs.CrashClone(vfs.CrashCloneCfg{}), 1e9, "always")
 	next.same(was, "after an orderly stop")
-	wantList(t, next.k.List(), 5, -56)
+	wantList(t, next.k.List(), -5, -56)
 	if s := next.k.FoundStreams(); len(s) == 0 || s[len(s)-1] != (Stream{Of: 56, Node: "n2", Incarnation: 1, Session: 1, Number: 900}) {
 		t.Errorf("the streams are %v", s)
 	}

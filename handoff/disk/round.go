@@ -77,7 +77,7 @@ func (k *Keeper) run() {
 		case ask := <-k.enlists:
 			err := k.enlist(ask.incarnation)
 			ask.done <- err
-			if k.store.Err() != nil {
+			if k.store.Err() != nil || !k.begun {
 				k.fail(err)
 			}
 			continue
@@ -132,6 +132,22 @@ func (k *Keeper) snapshot(err error) (a snapshotAsked) {
 // step does a round: what has changed until now is on disk when it returns nil. tend has it look
 // after the rest as well, as it does now and then.
 func (k *Keeper) step(tend bool) error {
+	soon := int64(0)
+	if k.cfg.Settings.For(owner.KindLimit) == Interval {
+		soon = int64(k.cfg.Settings.Interval)
+	}
+	return k.take(tend, soon)
+}
+
+// everything does a round that leaves nothing out: a limit that will soon be full again is not absent yet.
+func (k *Keeper) everything() error {
+	//guard:disk-former-skipped
+	k.objects.Unskip()
+	return k.take(true, 0)
+}
+
+// take does a round for which a limit is absent that is full again in less than soon, ns.
+func (k *Keeper) take(tend bool, soon int64) error {
 	began := k.cfg.Now()
 	n := k.note()
 	k.round++
@@ -141,10 +157,6 @@ func (k *Keeper) step(tend bool) error {
 		k.Delete(ref.Hash, []byte(ref.Key), []byte(ref.Name))
 	}
 	k.over = nil
-	soon := int64(0)
-	if k.cfg.Settings.For(owner.KindLimit) == Interval {
-		soon = int64(k.cfg.Settings.Interval)
-	}
 	if !k.objects.Gather(began, k.round, soon, k) {
 		return k.failing
 	}

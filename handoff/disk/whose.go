@@ -11,8 +11,9 @@ import (
 // Tenure is the time for which a process has had a disk.
 type Tenure struct {
 	Incarnation uint64 `json:"incarnation"`
-	// Stopped says that it stopped in order: the disk lacks nothing that it answered. That stays true when the
-	// next process writes: it has loaded all, and takes away only what tables demand, or what is over.
+	// Stopped says that it stopped in order, or that it was removed and went on as the next one: the disk lacks nothing that it
+	// answered. That stays true when the next one writes: it has all of that, and takes away only what tables demand, or what
+	// is over.
 	Stopped bool `json:"stopped,omitempty"`
 	// Rounds is how many of its rounds the disk has, as the next one found it, or as it became the next one itself;
 	// 0 = nobody knows. Others may have heard of more from it: then the disk was set back.
@@ -81,8 +82,14 @@ func (k *Keeper) enlist(incarnation uint64) error {
 		return ErrForeign
 	}
 	if incarnation > last.Incarnation {
-		//guard:disk-rounds-become
+		//guard:disk-former k.mine -> false
 		if n := len(list); n > 0 && k.mine {
+			stopped, err := k.former()
+			if err != nil {
+				return err
+			}
+			list[n-1].Stopped = stopped
+			//guard:disk-rounds-become
 			list[n-1].Rounds = k.written.Load()
 		}
 		if len(list) == maxTenures {
@@ -106,6 +113,21 @@ func (k *Keeper) enlist(incarnation uint64) error {
 	}
 	k.onDisk = list
 	return nil
+}
+
+// former writes all that this process has decided under its last name, which decides nothing any more, and reports whether
+// the disk lacks nothing of that: then it is as if that one had stopped in order, although the process lives on.
+// Kinds that are not kept are in memory alone, and the process may still die.
+func (k *Keeper) former() (stopped bool, err error) {
+	//guard:disk-former-partly k.cfg.Settings.partly() -> false
+	if !k.running.Load() || !k.begun || k.cfg.Settings.partly() {
+		return false, nil
+	}
+	//guard:disk-former-written k.everything() -> nil
+	if err = k.everything(); err != nil {
+		k.begun = false // it lacks what the round has taken
+	}
+	return err == nil, err
 }
 
 // strange reports whether a head that was found is of another node or cluster.

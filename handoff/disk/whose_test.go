@@ -16,6 +16,7 @@ import (
 
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
+	"github.com/keystead/keystead/owner/limit"
 	"github.com/keystead/keystead/owner/reqid"
 )
 
@@ -160,12 +161,42 @@ func TestTenuresWhileRoundsRun(t *testing.T) {
 	}
 	failing.Store(false)
 	l.enlist(4)
-	wantList(t, begin(t, fs.CrashClone(vfs.CrashCloneCfg{}), 1e9, "").k.List(), 3, 4)
+	wantList(t, begin(t, fs.CrashClone(vfs.CrashCloneCfg{}), 1e9, "").k.List(), -3, 4)
 	if err := l.k.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.k.Enlist(6); !errors.Is(err, ErrClosed) {
 		t.Errorf("it is closed: %v", err)
+	}
+}
+
+// TestFormer: a process that becomes the next one of its node has lost nothing: what it decided before is on disk, and that
+// says that the former one has stopped. It does not say so where a kind is in memory alone.
+func TestFormer(t *testing.T) {
+	for settings, want := range map[string]int{"interval": -5, "interval,locks=none": 5} {
+		l := begin(t, vfs.NewCrashableMem(), 1e9, settings)
+		if err := l.k.Run(l.objs, true); err != nil {
+			t.Fatal(err)
+		}
+		l.enlist(5)
+		fast := limit.Op{Params: limit.Params{Limit: 1000, Period: int64(time.Second)}, Cost: 10}
+		if _, err := l.objs.Check(l.at, owner.Ref{Key: "fast", Name: "l"}, reqid.ID{}, fast); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.k.Snapshot(t.Context()); err != nil { // a round, which skips it
+			t.Fatal(err)
+		}
+		l.add("a")
+		was := l.objects()
+		l.enlist(7)
+		next := begin(t, l.fs.CrashClone(vfs.CrashCloneCfg{}), 1e9, settings)
+		wantList(t, next.k.List(), want, 7)
+		if want < 0 {
+			next.same(was, "after it became the next one")
+		}
+		if list := next.k.List(); list[0].Rounds == 0 {
+			t.Errorf("nobody knows how many rounds it had: %v", list)
+		}
 	}
 }
 

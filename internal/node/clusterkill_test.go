@@ -437,6 +437,21 @@ func TestCutOffWithADisk(t *testing.T) {
 	m.whole(true)
 }
 
+// TestTwoCutOffUnderInterval: rows of which owner and standby are removed, and go on in the same processes, have lost nothing.
+func TestTwoCutOffUnderInterval(t *testing.T) {
+	m := newMachines(t, "interval")
+	m.start("n1", "n2", "n3", "n4", "n5")
+	m.settled()
+	m.count()
+	m.cuts["n4"].close()
+	m.cuts["n5"].close()
+	eventually(t, "rows wait for their disks", func() bool { return m.nodes["n1"].cluster.Table().Cold() > 0 })
+	m.cuts["n4"].open()
+	m.cuts["n5"].open()
+	m.settled()
+	m.whole(true)
+}
+
 // TestJoinAndDrainWithDisks: what moves is on the disks of those who get it before it counts.
 func TestJoinAndDrainWithDisks(t *testing.T) {
 	m := newMachines(t, "always")

@@ -19,6 +19,8 @@ type KeyState struct {
 	Standby   string // node that owns it next
 	Epoch     uint64 // ownership epoch under which the answer was given
 	LostEpoch uint64 // see Meta
+	// LostInPart says that what there was went on from a disk that may have lacked the last moments; else all of it was lost.
+	LostInPart bool
 	// Recovering is how long the grace period of that loss still lasts at most; 0 = it is over.
 	Recovering time.Duration
 	Objects    []ObjectState
@@ -106,7 +108,7 @@ func (a Admin) InspectKey(ctx context.Context, key string) (KeyState, error) {
 		return KeyState{}, err
 	}
 	k := KeyState{Owner: r.GetOwner().GetOwner(), OwnerAddr: r.GetOwner().GetOwnerAddr(), Standby: r.GetOwner().GetStandby(),
-		Epoch: r.Epoch, LostEpoch: r.LostEpoch, Recovering: time.Duration(r.RecoveringNs), Truncated: r.Truncated}
+		Epoch: r.Epoch, LostEpoch: r.LostEpoch, LostInPart: r.LostInPart, Recovering: time.Duration(r.RecoveringNs), Truncated: r.Truncated}
 	for _, o := range r.Objects {
 		k.Objects = append(k.Objects, objectState(key, o))
 	}

@@ -24,7 +24,8 @@ name, time since its last change, state, and into how many parts it is split.
 With --json: {"owner": "…", "owner_addr": "…", "standby": "…", "epoch": number, "objects":
 [{"kind": "…", "name": "…", "idle": seconds, "state": "…", "parts": number}]},
 "truncated": true if there are more objects, and in the grace period of a loss
-"lost_epoch": number and "recovering": seconds that it still lasts.`,
+"lost_epoch": number, "lost_in_part": true if what was answered last is all that may be
+lost, and "recovering": seconds that it still lasts.`,
 		Example: `  keystead key alice`,
 		Args:    exactArgs("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,6 +55,7 @@ type keyJSON struct {
 	Standby   string       `json:"standby"`
 	Epoch     uint64       `json:"epoch"`
 	Lost      uint64       `json:"lost_epoch,omitempty"`
+	InPart    bool         `json:"lost_in_part,omitempty"`
 	Recovers  seconds      `json:"recovering,omitempty"`
 	Objects   []objectJSON `json:"objects"`
 	Truncated bool         `json:"truncated,omitempty"`
@@ -68,7 +70,7 @@ type objectJSON struct {
 }
 
 func keyJSONOf(k *client.KeyState) keyJSON {
-	j := keyJSON{Owner: k.Owner, OwnerAddr: k.OwnerAddr, Standby: k.Standby, Epoch: k.Epoch, Lost: k.LostEpoch, Recovers: seconds(k.Recovering), Objects: []objectJSON{}, Truncated: k.Truncated}
+	j := keyJSON{Owner: k.Owner, OwnerAddr: k.OwnerAddr, Standby: k.Standby, Epoch: k.Epoch, Lost: k.LostEpoch, InPart: k.LostInPart, Recovers: seconds(k.Recovering), Objects: []objectJSON{}, Truncated: k.Truncated}
 	for i := range k.Objects {
 		o := &k.Objects[i]
 		x := objectJSON{Kind: o.Kind.String(), Name: o.Name, Idle: seconds(o.Idle), State: stateText(o)}
@@ -130,7 +132,11 @@ func fenceText(fence uint64) string {
 }
 
 func printKey(out io.Writer, k *client.KeyState) error {
-	fmt.Fprintf(out, "owner    %s%s\nstandby  %s\n", orDash(k.Owner), graceMark(k.LostEpoch), orDash(k.Standby))
+	mark := graceMark(k.LostEpoch)
+	if k.LostInPart {
+		mark = fmt.Sprintf("  (what was answered last may be lost, in epoch %d, and the grace period of that runs)", k.LostEpoch)
+	}
+	fmt.Fprintf(out, "owner    %s%s\nstandby  %s\n", orDash(k.Owner), mark, orDash(k.Standby))
 	if len(k.Objects) == 0 {
 		_, err := fmt.Fprintln(out, "objects  none")
 		return err

@@ -82,6 +82,7 @@ With --json: {"cluster", "id", "healthy", "problems": [{"problem", "hint"}],
 "rows_to_move", "rows_unowned", "rows_cold": of these, rows that wait for a disk,
 "awaited": for which ones, [{"node", "incarnation": "…", "rows", "rows_alone": that wait for
 no other, "waiting": seconds}], "rows_unprotected", "rows_in_grace",
+"rows_in_grace_in_part": of these, rows of which what was answered last may be lost,
 "recovering": seconds until the node grants locks of all its rows, "changing", "serving",
 "phase", "rows_owned", "rows_standby": of this node, "incarnation": "…",
 "lease_left": seconds, "uptime": seconds, "version", "level": of the formats that
@@ -233,6 +234,7 @@ type overview struct {
 	RowsCold        uint32           `json:"rows_cold"` // that wait for a disk
 	RowsUnprotected uint32           `json:"rows_unprotected"`
 	RowsInGrace     uint32           `json:"rows_in_grace"`
+	RowsGraceInPart uint32           `json:"rows_in_grace_in_part"`
 	Recovering      seconds          `json:"recovering"` // until the last grace of the node's rows is over
 	Phase           string           `json:"phase"`
 	RowsOwned       uint32           `json:"rows_owned"`
@@ -268,7 +270,7 @@ func (o *overview) alone() bool { return o.Cluster == "" }
 func newOverview(st *clusterpb.GetStatusResponse, members []*clusterpb.MemberStatus, want int) *overview {
 	o := &overview{
 		Cluster: st.Cluster, ID: st.Id, Epoch: strconv.FormatUint(st.Epoch, 10), Leader: st.Leader, Voters: st.Voters,
-		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsCold: st.RowsCold, Awaited: awaitedJSON(st.Awaited), RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, Recovering: seconds(st.RecoveringNs), Changing: st.Changing, Serving: st.Serving,
+		Rows: st.Rows, RowsToMove: st.RowsToMove, RowsUnowned: st.RowsUnowned, RowsCold: st.RowsCold, Awaited: awaitedJSON(st.Awaited), RowsUnprotected: st.RowsUnprotected, RowsInGrace: st.RowsInGrace, RowsGraceInPart: st.RowsInGraceInPart, Recovering: seconds(st.RecoveringNs), Changing: st.Changing, Serving: st.Serving,
 		Phase: phaseNames[st.Phase], RowsOwned: st.RowsOwned, RowsStandby: st.RowsStandby,
 		Incarnation: strconv.FormatUint(st.Incarnation, 10), LeaseLeft: seconds(st.LeaseLeftNs), Uptime: seconds(st.UptimeNs),
 		Version: st.Version, Level: st.Level, LevelKnown: st.LevelKnown, GRPCAddr: st.GrpcAddr, RaftAddr: st.RaftAddr, GossipAddr: st.GossipAddr,
@@ -397,6 +399,9 @@ func (o *overview) rows() string {
 	}
 	if o.RowsInGrace > 0 {
 		text += fmt.Sprintf(", %d in grace", o.RowsInGrace)
+		if o.RowsGraceInPart > 0 {
+			text += fmt.Sprintf(" (%d after the loss of a part)", o.RowsGraceInPart)
+		}
 	}
 	return text
 }

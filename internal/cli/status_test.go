@@ -115,6 +115,8 @@ func TestHealth(t *testing.T) {
 		}, says: "10 of 768 rows have no owner;200 of 768 rows wait for a disk;"},
 		{name: "in grace", nodes: 3, change: func(st answer, _ members) { st.RowsInGrace = 244 },
 			warns: "the state of 244 of 768 rows was lost, and no locks of them are granted yet;", alarms: true},
+		{name: "in grace after a loss of a part", nodes: 3, change: func(st answer, _ members) { st.RowsInGrace, st.RowsInGraceInPart = 244, 240 },
+			warns: "the state of 4 of 768 rows was lost, and no locks of them are granted yet;240 of 768 rows went on from a disk, what was answered last may be lost, and no locks of them are granted yet;", alarms: true},
 		{name: "warned by the node", nodes: 3, change: func(st answer, _ members) {
 			st.Warnings = []*clusterpb.Warning{{Problem: "the disk is full", Hint: "make room"}}
 		}, warns: "the disk is full;", alarms: true},

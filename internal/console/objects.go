@@ -79,6 +79,9 @@ func keyStateOf(k *adminpb.InspectKeyResponse) *keyState {
 	s := &keyState{Owner: cmp.Or(printable(k.Owner.GetOwner()), "nobody now"), OwnerAddr: printable(k.Owner.GetOwnerAddr()), Standby: cmp.Or(printable(k.Owner.GetStandby()), "none"), Epoch: fmt.Sprint(k.Epoch)}
 	if k.LostEpoch != 0 {
 		s.Lost = fmt.Sprintf("What was kept of the key was lost in epoch %d, and its grace period runs.", k.LostEpoch)
+		if k.LostInPart {
+			s.Lost = fmt.Sprintf("What was answered last of the key may be lost, in epoch %d, and the grace period of that runs.", k.LostEpoch)
+		}
 	}
 	for _, o := range k.Objects[:min(len(k.Objects), maxObjects)] {
 		s.Objects = append(s.Objects, objectOf(o))

@@ -139,9 +139,12 @@ func (a *assessment) rows() {
 	case st.RowsUnprotected > 0:
 		a.warn("wait: it is being copied", "%d of %d rows have no copy yet where the ring wants it: the death of their owner would lose them", st.RowsUnprotected, st.Rows)
 	}
-	if st.RowsInGrace > 0 {
-		a.alarm("wait for the end of the grace period (--max-lock-ttl); holders keep the locks that they renew",
-			"the state of %d of %d rows was lost, and no locks of them are granted yet", st.RowsInGrace, st.Rows)
+	const grace = "wait for the end of the grace period (--max-lock-ttl); holders keep the locks that they renew"
+	if n := st.RowsInGrace - min(st.RowsInGraceInPart, st.RowsInGrace); n > 0 {
+		a.alarm(grace, "the state of %d of %d rows was lost, and no locks of them are granted yet", n, st.Rows)
+	}
+	if n := min(st.RowsInGraceInPart, st.RowsInGrace); n > 0 {
+		a.alarm(grace, "%d of %d rows went on from a disk, what was answered last may be lost, and no locks of them are granted yet", n, st.Rows)
 	}
 }
 

@@ -39,7 +39,7 @@ func (n *Node) apiConfig(reg *prometheus.Registry) rpc.Config {
 	if k := n.keeper(); k != nil {
 		conf.Disk = n.disk
 		if n.cluster == nil {
-			conf.Copies, conf.Untold, conf.Backup = onDisk{k}, notOnDisk, n.backup
+			conf.Copies, conf.Untold, conf.Backup, conf.LostInPart = onDisk{k}, notOnDisk, n.backup, n.lossPartial
 		} else {
 			conf.Untold = n.cluster.disk.untold
 		}

@@ -104,6 +104,7 @@ type cluster struct {
 	inForce         policy.InForce
 	awaited         awaited      // by rows
 	lost            atomic.Int64 // rows whose state was lost when they came to this node
+	lostInPart      atomic.Int64 // of these, the ones that went on from a disk
 
 	begun    bool        // join, or what comes before it, closes what the node holds if it fails
 	complete atomic.Bool // all fields above are set: see answer

@@ -21,6 +21,7 @@ import (
 	"github.com/keystead/keystead/owner"
 	"github.com/keystead/keystead/owner/counter"
 	"github.com/keystead/keystead/owner/reqid"
+	adminpb "github.com/keystead/keystead/proto/keystead/admin/v1"
 	commonpb "github.com/keystead/keystead/proto/keystead/common/v1"
 	counterpb "github.com/keystead/keystead/proto/keystead/counter/v1"
 	peerv1 "github.com/keystead/keystead/proto/keystead/peer/v1"
@@ -348,6 +349,16 @@ func TestDeathOfAllUnderInterval(t *testing.T) {
 	}
 	if lost != manyKeys {
 		t.Errorf("%d of %d counters say that something may be lost", lost, manyKeys)
+	}
+	rows := 0
+	for id, n := range m.nodes {
+		st, tab := n.cluster.status(), n.cluster.Table()
+		if rows += int(st.RowsLost); st.RowsLost != st.RowsLostInPart || tab.InGraceInPart() != tab.InGrace() || tab.InGrace() == 0 {
+			t.Errorf("%s: %d rows were lost, %d of them in part; in grace are %d, and %d in part", id, st.RowsLost, st.RowsLostInPart, tab.InGrace(), tab.InGraceInPart())
+		}
+	}
+	if k, err := adminpb.NewAdminServiceClient(dial(t, m.any())).InspectKey(t.Context(), &adminpb.InspectKeyRequest{Key: key(0)}); rows == 0 || err != nil || !k.LostInPart {
+		t.Errorf("%d rows say that something may be lost; %v, %v", rows, k, err)
 	}
 	m.settled()
 	m.whole(false)

@@ -74,6 +74,11 @@ func TestDisksGivenUp(t *testing.T) {
 			t.Errorf("%s is at n1: %v; %v, %v", k, here, r, err)
 		}
 	}
+	for id, n := range m.nodes {
+		if st, tab := n.cluster.status(), n.cluster.Table(); st.RowsLostInPart != 0 || tab.InGraceInPart() != 0 || tab.InGrace() == 0 {
+			t.Errorf("%s: of %d lost rows %d are lost in part; in grace are %d, and %d in part", id, st.RowsLost, st.RowsLostInPart, tab.InGrace(), tab.InGraceInPart())
+		}
+	}
 	m.settled()
 	m.told, m.maybe = map[string]int64{}, map[string]int64{}
 	m.count()

@@ -107,7 +107,8 @@ func (c *cluster) follow() {
 				partly++
 			}
 		}
-		if c.lost.Add(int64(rows + partly)); partly > 0 {
+		c.lost.Add(int64(rows + partly))
+		if c.lostInPart.Add(int64(partly)); partly > 0 {
 			c.log.Warn("rows go on from a disk that may lack the last moments before its process died", "rows", partly, "epoch", t.Epoch)
 		}
 		if rows > 0 {

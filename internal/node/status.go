@@ -44,9 +44,10 @@ type ClusterStatus struct {
 	RowsStandby     int      `json:"rows_standby"`
 	Rows            int      `json:"rows"`
 	RowsToMove      int      `json:"rows_to_move"`
-	RowsUnprotected int      `json:"rows_unprotected"` // without the standby that the ring has for them
-	RowsInGrace     int      `json:"rows_in_grace"`    // in which the grace period of a loss runs
-	RowsLost        int64    `json:"rows_lost"`        // that came to this node without their state
+	RowsUnprotected int      `json:"rows_unprotected"`  // without the standby that the ring has for them
+	RowsInGrace     int      `json:"rows_in_grace"`     // in which the grace period of a loss runs
+	RowsLost        int64    `json:"rows_lost"`         // that came to this node without their state
+	RowsLostInPart  int64    `json:"rows_lost_in_part"` // of these, on a disk that may have lacked the last moments
 	RaftAddr        string   `json:"raft_addr"`
 	GossipAddr      string   `json:"gossip_addr"`
 
@@ -68,7 +69,7 @@ func (c *cluster) status() *ClusterStatus {
 	t, self := c.Table(), c.Self()
 	s := &ClusterStatus{
 		ID: c.cfg.Cluster.ID, Incarnation: strconv.FormatUint(self.Incarnation, 10), Ready: true, LeaseSeconds: c.group.LeaseLeft().Seconds(),
-		Leader: c.group.Leader(), Rows: len(t.Rows), RowsToMove: len(t.Moves()), RowsUnprotected: t.Unprotected(), RowsInGrace: t.InGrace(), RowsLost: c.lost.Load(),
+		Leader: c.group.Leader(), Rows: len(t.Rows), RowsToMove: len(t.Moves()), RowsUnprotected: t.Unprotected(), RowsInGrace: t.InGrace(), RowsLost: c.lost.Load(), RowsLostInPart: c.lostInPart.Load(),
 		RaftAddr: c.self.RaftAddr, GossipAddr: c.pool.Addr(),
 	}
 	if err := c.ready(); err != nil {
@@ -132,7 +133,7 @@ type storeCollector struct {
 	n                                               *Node
 	objects, expired, lapsed, bytes, waiting, epoch *prometheus.Desc
 	sessions, sessionHolds                          *prometheus.Desc
-	lost                                            *prometheus.Desc // of a node that runs alone, or nil
+	lost, lostInPart                                *prometheus.Desc // of a node that runs alone, or nil
 }
 
 func newStoreCollector(n *Node) *storeCollector {
@@ -152,7 +153,8 @@ func newStoreCollector(n *Node) *storeCollector {
 		sessionHolds: desc("session_holds", "What sessions hold at the node."),
 	}
 	if n.cluster == nil {
-		c.lost = desc("rows_lost_total", "Rows that came to this node without their state.")
+		c.lost = desc("rows_lost_total", lostHelp)
+		c.lostInPart = desc("rows_lost_in_part_total", lostInPartHelp)
 	}
 	return c
 }
@@ -176,6 +178,11 @@ func (c *storeCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.sessions, prometheus.GaugeValue, float64(st.Sessions))
 	ch <- prometheus.MustNewConstMetric(c.sessionHolds, prometheus.GaugeValue, float64(st.SessionHolds))
 	if c.lost != nil {
+		part := int64(0)
+		if c.n.lossPartial {
+			part = c.n.lostRows
+		}
 		ch <- prometheus.MustNewConstMetric(c.lost, prometheus.CounterValue, float64(c.n.lostRows))
+		ch <- prometheus.MustNewConstMetric(c.lostInPart, prometheus.CounterValue, float64(part))
 	}
 }

@@ -145,7 +145,7 @@ func (c *cluster) GetStatus(context.Context, *clusterpb.GetStatusRequest) (*clus
 		LeaseLeftNs: int64(max(st.LeaseLeft, 0)), Leader: st.Leader, Voters: st.Voters,
 		Changing: t.Transition != nil, RowsToMove: uint32(len(t.Moves())), Rows: uint32(len(t.Rows)), Members: uint32(len(t.Members)),
 		GrpcAddr: st.GRPCAddr, RaftAddr: st.RaftAddr, GossipAddr: st.Gossips,
-		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()), RowsInGrace: uint32(t.InGrace()),
+		Serving: c.alone || t.Holds(self) && st.LeaseLeft > 0, RowsUnprotected: uint32(t.Unprotected()), RowsInGrace: uint32(t.InGrace()), RowsInGraceInPart: uint32(t.InGraceInPart()),
 	}
 	r.Waiting, r.LevelKnown, r.RecoveringNs = st.Waiting, table.Level, int64(st.Recovery)
 	r.PolicyVersion = c.s.inForce().Load().Version

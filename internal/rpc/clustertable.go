@@ -58,7 +58,7 @@ func wireRows(t *table.Table, n int, pick func(i int) bool) []*clusterpb.Row {
 		if r.Standby != standby {
 			standby, standbyAt = r.Standby, at[r.Standby]
 		}
-		cells = append(cells, clusterpb.Row{End: r.End, Owner: ownerAt, Standby: standbyAt, Synced: r.Synced, Since: r.Since, Lost: r.Lost, Grace: r.Grace})
+		cells = append(cells, clusterpb.Row{End: r.End, Owner: ownerAt, Standby: standbyAt, Synced: r.Synced, Since: r.Since, Lost: r.Lost, Grace: r.Grace, LostInPart: r.LostInPart()})
 		rows = append(rows, &cells[len(cells)-1])
 	}
 	return rows

@@ -153,10 +153,14 @@ func (s *Server) inspectKey(now int64, req *adminpb.InspectKeyRequest, r *adminp
 	r.Epoch, r.LostEpoch, r.RecoveringNs = meta.Permit.Epoch, meta.Permit.LostEpoch(), s.cfg.Store.GraceLeft(meta.Permit, now)
 	r.Owner = &clusterpb.KeyOwner{Hash: owner.Hash(req.Key), Owner: s.cfg.Node, Since: meta.Permit.Seen}
 	if s.cfg.Cluster == nil {
+		r.LostInPart = r.LostEpoch != 0 && s.cfg.LostInPart
 		return meta, nil
 	}
 	t := s.cfg.Cluster.Table()
 	ownerOfKey(t, req.Key, r.Owner)
+	if row := &t.Rows[t.Find(r.Owner.Hash)]; r.LostEpoch != 0 && row.Lost == r.LostEpoch {
+		r.LostInPart = row.LostInPart()
+	}
 	for i, o := range r.Objects {
 		// The state of one that was divided, or made whole, while it was read may be that of before.
 		for _, at := range []*table.Table{t, before} {

@@ -76,6 +76,8 @@ type Config struct {
 	Copies Copies
 	// Disk tells of the store on disk; nil = there is none.
 	Disk func() *clusterpb.Disk
+	// LostInPart says of a node that runs alone that what its last process lost, if anything, is what that had answered last.
+	LostInPart bool
 	// Untold returns the error of an operation that may have taken effect, and that Copies gave up to
 	// wait for because of the disk; nil = it is that of a node which lost its lease. Default: nil.
 	Untold func() *failure.Error

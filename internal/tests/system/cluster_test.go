@@ -21,7 +21,7 @@ func TestClusterCommandsAlone(t *testing.T) {
 
 	status := object(t, succeeds(t, with("status", "--json", "--exit-code", "--members", "1")...))
 	hasFields(t, status, "cluster", "id", "healthy", "problems", "warnings", "epoch", "leader", "voters", "rows", "rows_to_move", "rows_unowned", "rows_cold", "awaited",
-		"rows_unprotected", "rows_in_grace", "recovering", "phase", "rows_owned", "rows_standby", "changing", "serving", "incarnation", "lease_left", "uptime", "version", "level", "level_known", "policy_version", "grpc_addr", "raft_addr", "gossip_addr", "copies", "members")
+		"rows_unprotected", "rows_in_grace", "rows_in_grace_in_part", "recovering", "phase", "rows_owned", "rows_standby", "changing", "serving", "incarnation", "lease_left", "uptime", "version", "level", "level_known", "policy_version", "grpc_addr", "raft_addr", "gossip_addr", "copies", "members")
 	if status["healthy"] != true || status["id"] != "solo" || status["serving"] != true || status["epoch"] != strconv.FormatUint(n.epoch(t), 10) {
 		t.Errorf("%v", status)
 	}

@@ -367,6 +367,23 @@ func (t *Table) InGrace() int {
 	return n
 }
 
+// LostInPart reports whether the last loss was of what a disk may have lacked, and not of all.
+func (r *Row) LostInPart() bool {
+	//guard:lost-in-part r.Lost > r.Gone -> false
+	return r.Lost > r.Gone
+}
+
+// InGraceInPart counts those rows that are in grace after a loss of a part.
+func (t *Table) InGraceInPart() int {
+	n := 0
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Grace && r.LostInPart() {
+			n++
+		}
+	}
+	return n
+}
+
 // Share returns how much of the hash space a node owns, from 0 to 1.
 func (t *Table) Share(node string) float64 {
 	sum := 0.0

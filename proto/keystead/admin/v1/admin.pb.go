@@ -1082,7 +1082,10 @@ type InspectKeyResponse struct {
 	// Whether there are more of them.
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// How long that grace period still lasts at most, in nanoseconds; 0 if there is none.
-	RecoveringNs  int64 `protobuf:"varint,6,opt,name=recovering_ns,json=recoveringNs,proto3" json:"recovering_ns,omitempty"`
+	RecoveringNs int64 `protobuf:"varint,6,opt,name=recovering_ns,json=recoveringNs,proto3" json:"recovering_ns,omitempty"`
+	// Whether that loss was of a part: what there was went on from a disk that may have lacked the
+	// last moments. false: all of it was lost, or nothing was.
+	LostInPart    bool `protobuf:"varint,7,opt,name=lost_in_part,json=lostInPart,proto3" json:"lost_in_part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1157,6 +1160,13 @@ func (x *InspectKeyResponse) GetRecoveringNs() int64 {
 		return x.RecoveringNs
 	}
 	return 0
+}
+
+func (x *InspectKeyResponse) GetLostInPart() bool {
+	if x != nil {
+		return x.LostInPart
+	}
+	return false
 }
 
 // ObjectState is an object with its state.
@@ -2465,7 +2475,7 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04nameJ\x04\b\x01\x10\x02\"\x15\n" +
 	"\x13MergeObjectResponse\"%\n" +
 	"\x11InspectKeyRequest\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\"\xfb\x01\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"\x9d\x02\n" +
 	"\x12InspectKeyResponse\x123\n" +
 	"\x05owner\x18\x01 \x01(\v2\x1d.keystead.cluster.v1.KeyOwnerR\x05owner\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1d\n" +
@@ -2473,7 +2483,9 @@ const file_keystead_admin_v1_admin_proto_rawDesc = "" +
 	"lost_epoch\x18\x03 \x01(\x04R\tlostEpoch\x128\n" +
 	"\aobjects\x18\x04 \x03(\v2\x1e.keystead.admin.v1.ObjectStateR\aobjects\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12#\n" +
-	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\"\xdc\x05\n" +
+	"\rrecovering_ns\x18\x06 \x01(\x03R\frecoveringNs\x12 \n" +
+	"\flost_in_part\x18\a \x01(\bR\n" +
+	"lostInPart\"\xdc\x05\n" +
 	"\vObjectState\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.keystead.common.v1.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x17\n" +

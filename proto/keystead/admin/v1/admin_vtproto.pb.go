@@ -969,6 +969,16 @@ func (m *InspectKeyResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.LostInPart {
+		i--
+		if m.LostInPart {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.RecoveringNs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RecoveringNs))
 		i--
@@ -2508,6 +2518,9 @@ func (m *InspectKeyResponse) SizeVT() (n int) {
 	}
 	if m.RecoveringNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.RecoveringNs))
+	}
+	if m.LostInPart {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5223,6 +5236,26 @@ func (m *InspectKeyResponse) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LostInPart", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.LostInPart = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

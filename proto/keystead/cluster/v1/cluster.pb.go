@@ -560,7 +560,10 @@ type Row struct {
 	Lost uint64 `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
 	// Whether the grace period of that loss runs: what was held before may still be,
 	// so that no lock is granted.
-	Grace         bool `protobuf:"varint,7,opt,name=grace,proto3" json:"grace,omitempty"`
+	Grace bool `protobuf:"varint,7,opt,name=grace,proto3" json:"grace,omitempty"`
+	// Whether that loss was of a part: the row went on from a disk that may have lacked the last
+	// moments. false: of all of it, or there was none.
+	LostInPart    bool `protobuf:"varint,8,opt,name=lost_in_part,json=lostInPart,proto3" json:"lost_in_part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -640,6 +643,13 @@ func (x *Row) GetLost() uint64 {
 func (x *Row) GetGrace() bool {
 	if x != nil {
 		return x.Grace
+	}
+	return false
+}
+
+func (x *Row) GetLostInPart() bool {
+	if x != nil {
+		return x.LostInPart
 	}
 	return false
 }
@@ -1732,9 +1742,11 @@ type GetStatusResponse struct {
 	// on the disk of one of them counts.
 	RowsCold uint32 `protobuf:"varint,32,opt,name=rows_cold,json=rowsCold,proto3" json:"rows_cold,omitempty"`
 	// The disks that they wait for, by the process that had them last; at most 256.
-	Awaited       []*AwaitedDisk `protobuf:"bytes,33,rep,name=awaited,proto3" json:"awaited,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Awaited []*AwaitedDisk `protobuf:"bytes,33,rep,name=awaited,proto3" json:"awaited,omitempty"`
+	// Rows of rows_in_grace of which only what was answered last may be lost: they went on from a disk.
+	RowsInGraceInPart uint32 `protobuf:"varint,34,opt,name=rows_in_grace_in_part,json=rowsInGraceInPart,proto3" json:"rows_in_grace_in_part,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -1996,6 +2008,13 @@ func (x *GetStatusResponse) GetAwaited() []*AwaitedDisk {
 		return x.Awaited
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetRowsInGraceInPart() uint32 {
+	if x != nil {
+		return x.RowsInGraceInPart
+	}
+	return 0
 }
 
 // AwaitedDisk is a disk that rows wait for.
@@ -2736,7 +2755,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tgrpc_addr\x18\x04 \x01(\tR\bgrpcAddr\x120\n" +
 	"\x05phase\x18\x05 \x01(\x0e2\x1a.keystead.cluster.v1.PhaseR\x05phase\x12\x1b\n" +
 	"\traft_addr\x18\x06 \x01(\tR\braftAddr\x12\x18\n" +
-	"\aversion\x18\a \x01(\tR\aversion\"\x9f\x01\n" +
+	"\aversion\x18\a \x01(\tR\aversion\"\xc1\x01\n" +
 	"\x03Row\x12\x10\n" +
 	"\x03end\x18\x01 \x01(\x06R\x03end\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\rR\x05owner\x12\x18\n" +
@@ -2744,7 +2763,9 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06synced\x18\x04 \x01(\bR\x06synced\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x12\n" +
 	"\x04lost\x18\x06 \x01(\x04R\x04lost\x12\x14\n" +
-	"\x05grace\x18\a \x01(\bR\x05grace\"\xa9\x02\n" +
+	"\x05grace\x18\a \x01(\bR\x05grace\x12 \n" +
+	"\flost_in_part\x18\b \x01(\bR\n" +
+	"lostInPart\"\xa9\x02\n" +
 	"\x05Table\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x125\n" +
@@ -2819,7 +2840,7 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06wanted\x18\x06 \x03(\tR\x06wanted\x122\n" +
 	"\x06splits\x18\a \x03(\v2\x1a.keystead.cluster.v1.SplitR\x06splits\x12\x16\n" +
 	"\x06merged\x18\b \x03(\x04R\x06merged\"\x12\n" +
-	"\x10GetStatusRequest\"\xd9\b\n" +
+	"\x10GetStatusRequest\"\x8b\t\n" +
 	"\x11GetStatusResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x18\n" +
@@ -2858,7 +2879,8 @@ const file_keystead_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x1e \x01(\x04R\rpolicyVersion\x12-\n" +
 	"\x04disk\x18\x1f \x01(\v2\x19.keystead.cluster.v1.DiskR\x04disk\x12\x1b\n" +
 	"\trows_cold\x18  \x01(\rR\browsCold\x12:\n" +
-	"\aawaited\x18! \x03(\v2 .keystead.cluster.v1.AwaitedDiskR\aawaited\"\x95\x01\n" +
+	"\aawaited\x18! \x03(\v2 .keystead.cluster.v1.AwaitedDiskR\aawaited\x120\n" +
+	"\x15rows_in_grace_in_part\x18\" \x01(\rR\x11rowsInGraceInPart\"\x95\x01\n" +
 	"\vAwaitedDisk\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +

@@ -277,6 +277,16 @@ func (m *Row) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.LostInPart {
+		i--
+		if m.LostInPart {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x40
+	}
 	if m.Grace {
 		i--
 		if m.Grace {
@@ -1256,6 +1266,13 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.RowsInGraceInPart != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RowsInGraceInPart))
+		i--
+		dAtA[i] = 0x2
+		i--
+		dAtA[i] = 0x90
+	}
 	if len(m.Awaited) > 0 {
 		for iNdEx := len(m.Awaited) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Awaited[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -2188,6 +2205,9 @@ func (m *Row) SizeVT() (n int) {
 	if m.Grace {
 		n += 2
 	}
+	if m.LostInPart {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -2672,6 +2692,9 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 			l = e.SizeVT()
 			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
+	}
+	if m.RowsInGraceInPart != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.RowsInGraceInPart))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3693,6 +3716,26 @@ func (m *Row) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Grace = bool(v != 0)
+		case 8:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LostInPart", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.LostInPart = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -6630,6 +6673,25 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 34:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RowsInGraceInPart", wireType)
+			}
+			m.RowsInGraceInPart = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RowsInGraceInPart |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

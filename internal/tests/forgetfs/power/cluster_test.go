@@ -29,14 +29,14 @@ type three struct {
 	next  map[string]uint64 // the greatest token seen, by key
 }
 
-func newThree(t *testing.T) *three {
+func newThree(t *testing.T, flags ...string) *three {
 	t.Helper()
 	dir, x := t.TempDir(), &three{t: t, terms: make([]uint64, 3), votes: make([]uint64, 3), next: map[string]uint64{}}
 	where := func(id string) string { return filepath.Join(dir, id, "disk") }
 	for i := range 3 {
 		x.disks = append(x.disks, mounted(t, where(fmt.Sprint("n", i+1))))
 	}
-	c, err := cluster.Start(cluster.Config{Binary: binary, Dir: dir, Nodes: 3, DataDir: func(id string) string { return x.data(where(id)) }})
+	c, err := cluster.Start(cluster.Config{Binary: binary, Dir: dir, Nodes: 3, Flags: flags, DataDir: func(id string) string { return x.data(where(id)) }})
 	must(t, err)
 	x.c = c
 	t.Cleanup(func() {

@@ -15,7 +15,7 @@
 // ids, by kill -9 alone as well. All that it had acknowledged is there when it is back, and
 // is answered the same when it is sent again; with --durability interval what it had
 // acknowledged in the last interval may be missing, and that is declared. The test prints how
-// much was lost, and how long it took until the node served.
+// much was lost, and how long it took until the node served. So do all three nodes of a cluster.
 //
 // The package needs root and /dev/fuse, and fails without them.
 package power

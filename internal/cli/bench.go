@@ -39,7 +39,7 @@ type benchFlags struct {
 func (f *benchFlags) flags(fl *pflag.FlagSet) {
 	fl.IntVar(&f.nodes, "nodes", 0, "measure a cluster of this many nodes, 2 to 16")
 	fl.BoolVar(&f.acks, "acks", false, "with --nodes: measure what waiting for the standby costs as well")
-	fl.StringSliceVar(&f.durability, "durability", nil, "measure nodes that run alone and write to a disk as well: interval, always, or both with commas")
+	fl.StringSliceVar(&f.durability, "durability", nil, "measure nodes, or clusters, that write to a disk as well: interval, always, or both with commas")
 	fl.StringVar(&f.dataDir, "data-dir", "", "with --durability: `DIR` on the disk to measure, for a directory that is removed again (default: that of temporary files)")
 	fl.StringVar(&f.addr, "addr", "", "`HOST:PORT` of a running node (default: start one)")
 	fl.BoolVar(&f.echo, "echo", true, "measure the bare gRPC servers as well")
@@ -71,7 +71,9 @@ With --durability it also measures nodes of their own that run alone with a data
 directory and that setting, and compares them with the one that writes nothing to a
 disk. Limits then take 10 s for each unit to come back, at all of the nodes: one that
 is full again before it could be lost is not written. What is written after a second
-falls on what is measured then: choose a --duration of 5 s or more.
+falls on what is measured then: choose a --duration of 5 s or more. With --nodes as
+well, these are clusters of that many nodes, each node a process with a directory of its
+own, and calls are spread over the nodes, which forward them to the owners.
 
 With --nodes it measures a cluster of that many nodes instead, each a process of its
 own: limit checks, one a call, by the Go client that knows the owners against the
@@ -100,19 +102,23 @@ func newBench(std Process) *cobra.Command {
   keystead bench --nodes 4 --workload across,across-hold --concurrency 1,64
   keystead bench --http --workload check --concurrency 64
   keystead bench --durability interval,always --workload check,counter,lock --concurrency 64 --duration 5s --echo=false
+  keystead bench --nodes 3 --durability interval,always --workload check,counter,lock --concurrency 64 --duration 5s --echo=false
   keystead bench --json > bench.json`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.validateDurability(); err != nil {
 				return err
 			}
-			if f.nodes != 0 {
+			if f.nodes != 0 && len(f.durability) == 0 {
 				if !cmd.Flags().Changed("workload") {
 					f.Workloads = nil
 				}
 				return runClusterBench(cmd.Context(), std, f.Config, f.nodes, f.acks, f.json)
 			}
 			if i := slices.IndexFunc(f.Workloads, func(name string) bool { return name == bench.Across || name == bench.AcrossHold }); i >= 0 {
+				if f.nodes != 0 {
+					return usageError{fmt.Errorf("workload %q is not compared by --durability: leave that out", f.Workloads[i])}
+				}
 				return usageError{fmt.Errorf("workload %q is of a cluster: choose --nodes, too", f.Workloads[i])}
 			}
 			if f.acks {
@@ -139,8 +145,12 @@ func (f *benchFlags) validateDurability() error {
 	switch {
 	case len(f.durability) == 0 && f.dataDir != "":
 		return usageError{errors.New("--data-dir is for nodes that write to a disk: choose --durability, too")}
-	case len(f.durability) != 0 && (f.nodes != 0 || f.addr != ""):
-		return usageError{errors.New("--durability measures nodes that bench starts and that run alone: leave out --addr and --nodes")}
+	case len(f.durability) != 0 && f.addr != "":
+		return usageError{errors.New("--durability measures nodes that bench starts: leave out --addr")}
+	case len(f.durability) != 0 && f.nodes != 0 && (f.acks || f.http):
+		return usageError{errors.New("--durability compares clusters with each other: leave out --acks and --http")}
+	case len(f.durability) != 0 && f.nodes != 0 && (f.nodes < 2 || f.nodes > maxDevNodes):
+		return usageError{fmt.Errorf("--nodes %d: choose 2 to %d", f.nodes, maxDevNodes)}
 	}
 	return nil
 }
@@ -181,6 +191,14 @@ func runBench(ctx context.Context, std Process, f *benchFlags) error {
 	for i, name := range want {
 		if name == bench.HTTP {
 			cfg.Targets[i].Addr = web
+		} else if f.nodes != 0 && name != bench.Echo && name != bench.TunedEcho {
+			d, err := startDurableCluster(ctx, std, f, name)
+			if err != nil {
+				return err
+			}
+			defer d.end()
+			addrs := d.addrs()
+			cfg.Targets[i].Addr, cfg.Targets[i].More = addrs[0], addrs[1:]
 		} else if name != bench.Keystead || addr == "" {
 			child, err := startChild(ctx, name, serveFlags{http: f.http && name == bench.Keystead, dataDir: f.dataDir})
 			if err != nil {

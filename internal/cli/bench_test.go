@@ -16,7 +16,9 @@ func TestDurabilityOfBench(t *testing.T) {
 		"none":             {benchFlags{}, true},
 		"both":             {benchFlags{durability: bench.Durabilities, dataDir: "/var/tmp"}, true},
 		"unknown":          {benchFlags{durability: []string{"none"}}, false},
-		"cluster":          {benchFlags{durability: []string{bench.Always}, nodes: 3}, false},
+		"cluster":          {benchFlags{durability: []string{bench.Always}, nodes: 3}, true},
+		"cluster of one":   {benchFlags{durability: []string{bench.Always}, nodes: 1}, false},
+		"cluster and acks": {benchFlags{durability: []string{bench.Always}, nodes: 3, acks: true}, false},
 		"running":          {benchFlags{durability: []string{bench.Always}, addr: "127.0.0.1:7400"}, false},
 		"nothing to write": {benchFlags{dataDir: "/var/tmp"}, false},
 	} {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/keystead/keystead/internal/cli/bench"
 	"github.com/keystead/keystead/internal/rpc"
+	clusterpb "github.com/keystead/keystead/proto/keystead/cluster/v1"
 )
 
 // runClusterBench measures a cluster and a node that runs alone, which it starts for the
@@ -43,7 +45,7 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 		defer alone.stop()
 		c.Alone = alone.addr
 	}
-	d, err := startQuietCluster(ctx, std, n, "")
+	d, err := startQuietCluster(ctx, std, n, "", nil)
 	if err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func runClusterBench(ctx context.Context, std Process, cfg bench.Config, n int, 
 	c.Nodes = d.addrs()
 	clusters := []*devCluster{d}
 	if acks {
-		without, err := startQuietCluster(ctx, std, n, strings.Join(rpc.Kinds, ","))
+		without, err := startQuietCluster(ctx, std, n, "", map[string]string{"ack-owner": strings.Join(rpc.Kinds, ",")})
 		if err != nil {
 			return err
 		}
@@ -98,9 +100,31 @@ func (d *devCluster) addrs() []string {
 	return addrs
 }
 
-// startQuietCluster starts a cluster on free ports that logs nothing. For objects
-// of the kinds in ackOwner, with commas, answers do not wait for the standby.
-func startQuietCluster(ctx context.Context, std Process, n int, ackOwner string) (*devCluster, error) {
+// startDurableCluster starts a cluster to compare: one whose nodes write to disks, with this --durability,
+// or one whose nodes write nothing. The first has agreed on what disks promise when it returns.
+func startDurableCluster(ctx context.Context, std Process, f *benchFlags, target string) (*devCluster, error) {
+	if !slices.Contains(bench.Durabilities, target) {
+		return startQuietCluster(ctx, std, f.nodes, "", nil)
+	}
+	dir, err := os.MkdirTemp(f.dataDir, "keystead-bench-")
+	if err != nil {
+		return nil, err
+	}
+	d, err := startQuietCluster(ctx, std, f.nodes, dir, map[string]string{"durability": target})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	d.dir = dir
+	if err := d.awaitStatus(ctx, "did not agree on what its disks promise", func(st *clusterpb.GetStatusResponse) bool { return st.GetDisk().GetAgreed() == target }); err != nil {
+		d.end()
+		return nil, err
+	}
+	return d, nil
+}
+
+// startQuietCluster starts a cluster on free ports that logs nothing, with these flags of its nodes. dataDir
+// is a directory for those of the nodes; "" = they have none.
+func startQuietCluster(ctx context.Context, std Process, n int, dataDir string, flags map[string]string) (*devCluster, error) {
 	var f nodeFlags
 	cmd := &cobra.Command{}
 	f.flags(cmd)
@@ -108,8 +132,8 @@ func startQuietCluster(ctx context.Context, std Process, n int, ackOwner string)
 	if err := cmd.Flags().Lookup("log-level").Value.Set("error"); err != nil {
 		return nil, err
 	}
-	if ackOwner != "" {
-		if err := cmd.Flags().Set("ack-owner", ackOwner); err != nil {
+	for name, value := range flags {
+		if err := cmd.Flags().Set(name, value); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +143,7 @@ func startQuietCluster(ctx context.Context, std Process, n int, ackOwner string)
 	}
 	d := &devCluster{nodes: nodes, out: io.Discard, err: std.Err, ended: make(chan string, n)}
 	for _, node := range nodes {
-		if err = d.start(cmd, node, ""); err != nil {
+		if err = d.start(cmd, node, dataDir); err != nil {
 			break
 		}
 	}

@@ -141,6 +141,7 @@ type devCluster struct {
 	ended    chan string // how a node ended; room for all
 	running  sync.WaitGroup
 	up       atomic.Bool // all have been members: one that ends can come back
+	dir      string      // removed at the end; "" = none
 }
 
 // ownDevFlags are settings that each node gets for itself, or that are dev's own.
@@ -244,6 +245,11 @@ func (d *devCluster) await(ctx context.Context) error {
 // awaitLevel returns when the cluster uses the formats that its nodes know: at once, if all of
 // them were known to the one that made it.
 func (d *devCluster) awaitLevel(ctx context.Context) error {
+	return d.awaitStatus(ctx, "did not begin to use the formats that its nodes know", func(st *clusterpb.GetStatusResponse) bool { return st.Level == st.LevelKnown })
+}
+
+// awaitStatus returns when the status of the first node is as it should be. not says what the cluster did not do if it never is.
+func (d *devCluster) awaitStatus(ctx context.Context, not string, is func(*clusterpb.GetStatusResponse) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, devReadyTime)
 	defer cancel()
 	r := remote{addr: d.nodes[0].grpc, timeout: devReadyTime}
@@ -255,14 +261,14 @@ func (d *devCluster) awaitLevel(ctx context.Context) error {
 	client := clusterpb.NewClusterServiceClient(conn)
 	for {
 		st, err := client.GetStatus(ctx, &clusterpb.GetStatusRequest{})
-		if err == nil && st.Level == st.LevelKnown {
+		if err == nil && is(st) {
 			return nil
 		}
 		select {
 		case how := <-d.ended:
 			return errors.New("a node is gone: " + how)
 		case <-ctx.Done():
-			return fmt.Errorf("the cluster did not begin to use the formats that its nodes know within %s", devReadyTime)
+			return fmt.Errorf("the cluster %s within %s", not, devReadyTime)
 		case <-time.After(devReadyPause):
 		}
 	}
@@ -337,6 +343,9 @@ func (d *devCluster) end() {
 			}
 		}
 		<-done
+	}
+	if d.dir != "" {
+		_ = os.RemoveAll(d.dir)
 	}
 }
 

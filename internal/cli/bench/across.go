@@ -37,7 +37,7 @@ func (c *Cluster) Validate() error {
 		}
 	}
 	check := c.Config // the rest is as for one node
-	check.Workloads, check.Targets = []string{"check"}, []Target{{OneNode, c.Alone}}
+	check.Workloads, check.Targets = []string{"check"}, []Target{{Name: OneNode, Addr: c.Alone}}
 	return check.Validate()
 }
 

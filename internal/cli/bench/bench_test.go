@@ -36,7 +36,7 @@ func echoes(t *testing.T) []Target {
 			_ = l.Close()
 			<-done
 		})
-		targets = append(targets, Target{name, l.Addr().String()})
+		targets = append(targets, Target{Name: name, Addr: l.Addr().String()})
 	}
 	return targets
 }
@@ -84,7 +84,7 @@ func TestRunFailsWhenNobodyAnswers(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	_ = l.Close()
-	cfg := small([]Target{{Keystead, addr}})
+	cfg := small([]Target{{Name: Keystead, Addr: addr}})
 	if _, err := Run(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("%v", err)
 	}
@@ -102,7 +102,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"keys":        func(c *Config) { c.Keys = 0 },
 		"conns":       func(c *Config) { c.Conns = 0 },
 	} {
-		cfg := small([]Target{{Keystead, "127.0.0.1:1"}})
+		cfg := small([]Target{{Name: Keystead, Addr: "127.0.0.1:1"}})
 		change(&cfg)
 		if _, err := Run(context.Background(), cfg); err == nil {
 			t.Errorf("%s: no error", name)
@@ -182,7 +182,7 @@ func TestRatioIsTheMedianOfTheRounds(t *testing.T) {
 // Nodes that write to a disk are measured against the one that does not, by limits that do not refill meanwhile.
 func TestDurabilitiesAreMeasuredBesideNone(t *testing.T) {
 	targets := echoes(t)
-	cfg := small([]Target{targets[0], {Interval, targets[2].Addr}, {Always, targets[1].Addr}})
+	cfg := small([]Target{targets[0], {Name: Interval, Addr: targets[2].Addr}, {Name: Always, Addr: targets[1].Addr}})
 	cfg.Workloads, cfg.SlowRefill = []string{"check", "counter"}, true
 	results, err := Run(context.Background(), cfg)
 	if err != nil || len(results) != 6 {
@@ -210,7 +210,7 @@ func TestHTTPIsMeasuredBesideGRPC(t *testing.T) {
 		}
 	}))
 	defer web.Close()
-	cfg := small(append(echoes(t), Target{HTTP, web.Listener.Addr().String()}))
+	cfg := small(append(echoes(t), Target{Name: HTTP, Addr: web.Listener.Addr().String()}))
 	cfg.Workloads = []string{"check", "id"}
 	results, err := Run(context.Background(), cfg)
 	if err != nil {

@@ -36,6 +36,8 @@ var Durabilities = []string{Interval, Always}
 type Target struct {
 	Name string
 	Addr string
+	// More are further addresses of the same cluster, over which connections are spread.
+	More []string
 }
 
 // Config is what to measure.
@@ -154,8 +156,9 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 		}
 	}()
 	for _, t := range cfg.Targets {
-		for range cfg.Conns {
-			c, err := dialBench(t.Addr)
+		addrs := append([]string{t.Addr}, t.More...)
+		for i := range max(cfg.Conns, len(addrs)) {
+			c, err := dialBench(addrs[i%len(addrs)])
 			if err != nil {
 				return nil, err
 			}

@@ -53,9 +53,15 @@ func (x *three) startAny(r *rand.Rand) *client.Client {
 		}
 		must(x.t, x.c.Nodes()[n].Start())
 	}
-	c, err := client.Dial(x.t.Context(), x.c.Nodes()[order[0]].Addr())
-	must(x.t, err)
-	return c
+	for deadline := time.Now().Add(patience); ; pause(10 * time.Millisecond) {
+		c, err := client.Dial(x.t.Context(), x.c.Nodes()[order[0]].Addr())
+		if err == nil {
+			return c
+		}
+		if time.Now().After(deadline) {
+			x.t.Fatalf("no node tells who owns what within %s: %v", patience, err)
+		}
+	}
 }
 
 // served waits until every meter can be read.

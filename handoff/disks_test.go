@@ -302,8 +302,8 @@ func TestIntervalWaitsForDisks(t *testing.T) {
 		a := n[0].add(keys[0])
 		a.pending(t, "the disk is behind")
 		n[0].add(keys[1]).pending(t, "the disk is behind")
-		if w.count("unsync") > 0 {
-			t.Error("the standby is taken out at once")
+		if p := n[0].source.Progress().Standbys; w.count("unsync") > 0 || len(p) != 1 || p[0].DiskLag < everySecond || p[0].DiskLag > everySecond+2*pollEvery {
+			t.Errorf("the standby is taken out at once, or it is not told for how long its disk is behind: %+v", p)
 		}
 		n[1].disk.work()
 		pass(everySecond)

@@ -54,6 +54,9 @@ type Standby struct {
 	Node string
 	Rows int           // whose answers wait for it
 	Lag  time.Duration // for how long the oldest record has been waiting that it has not acknowledged; 0 = there is none
+	// DiskLag is for how long the oldest one has been waiting of which it has not said that it is on its disk; 0 = there is none, or
+	// disks do not count.
+	DiskLag time.Duration
 }
 
 // Totals are counts since a source was made.
@@ -115,7 +118,12 @@ func (s *Source) Progress() Progress {
 		}
 	}
 	for l, n := range rows {
-		p.Standbys = append(p.Standbys, Standby{Node: l.to.Node, Rows: n, Lag: time.Duration(l.feed.Lag(now))})
+		b := Standby{Node: l.to.Node, Rows: n, Lag: time.Duration(l.feed.Lag(now))}
+		if s.cfg.Disk != nil && durable(s.routes.Load().table) {
+			behind, _ := l.feed.KeptBehind(now)
+			b.DiskLag = time.Duration(behind)
+		}
+		p.Standbys = append(p.Standbys, b)
 	}
 	s.mu.Lock()
 	for _, l := range s.plan.links {

@@ -32,6 +32,7 @@ type copyCollector struct {
 	s                                                        *state
 	objects, bytes, copied, synced, handed, dropped, refused *prometheus.Desc
 	underWay, rowsUnderWay, sentUnderWay, expected, age, lag *prometheus.Desc
+	diskLag                                                  *prometheus.Desc
 }
 
 func newCopyCollector(s *state) *copyCollector {
@@ -53,13 +54,14 @@ func newCopyCollector(s *state) *copyCollector {
 		expected:     desc("copy_objects_expected", "About how many objects the copies under way have in all.", "to"),
 		age:          desc("copy_age_seconds", "Time since the oldest copy under way began.", "to"),
 		lag:          desc("standby_lag_seconds", "For how long the oldest record has been waiting that a standby has not acknowledged.", "standby"),
+		diskLag:      desc("standby_disk_lag_seconds", "For how long the oldest record has been waiting that is not on the disk of a standby; 0 if disks do not count.", "standby"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *copyCollector) Describe(ch chan<- *prometheus.Desc) {
 	prometheus.DescribeByCollect(m, ch)
-	for _, d := range []*prometheus.Desc{m.rowsUnderWay, m.sentUnderWay, m.expected, m.age, m.lag} {
+	for _, d := range []*prometheus.Desc{m.rowsUnderWay, m.sentUnderWay, m.expected, m.age, m.lag, m.diskLag} {
 		ch <- d // there may be none of it yet
 	}
 }
@@ -99,11 +101,12 @@ func (m *copyCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.expected, float64(t.expected), node)
 		gauge(m.age, t.age.Seconds(), node)
 	}
-	lag := map[string]time.Duration{} // an earlier incarnation may still be there
+	lag, disk := map[string]time.Duration{}, map[string]time.Duration{} // an earlier incarnation may still be there
 	for _, b := range p.Standbys {
-		lag[b.Node] = max(lag[b.Node], b.Lag)
+		lag[b.Node], disk[b.Node] = max(lag[b.Node], b.Lag), max(disk[b.Node], b.DiskLag)
 	}
 	for node, d := range lag {
 		gauge(m.lag, d.Seconds(), node)
+		gauge(m.diskLag, disk[node].Seconds(), node)
 	}
 }

@@ -31,7 +31,7 @@ type Disk interface {
 	Urge()
 }
 
-// durable reports whether disks count for rows: who is named by one has it on disk.
+// durable reports whether disks count for rows: a process that one names has it on disk.
 func durable(t *table.Table) bool { return t.Durable != table.Undurable }
 
 // part is where something has to be.

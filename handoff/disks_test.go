@@ -520,7 +520,7 @@ func TestFlipGivesUpADisk(t *testing.T) {
 	})
 }
 
-// TestDiskOfFormerOwner: who has handed a row over stands by for it. The new owner tells nothing
+// TestDiskOfFormerOwner: a process that has handed a row over stands by for it. The new owner tells nothing
 // that the disk of that process does not have, although it has sent no record of it.
 func TestDiskOfFormerOwner(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

@@ -167,7 +167,7 @@ func (b *Batch) SetHead(h Head) {
 	}
 }
 
-// SetTenures sets who has had the disk.
+// SetTenures sets which processes have had the disk.
 func (b *Batch) SetTenures(list []Tenure) {
 	j, err := json.Marshal(list)
 	if b.fault(err); b.room(1 + len(j)) {

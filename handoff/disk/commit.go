@@ -132,7 +132,7 @@ func (s *Store) readHead() (*Head, error) {
 	return h, nil
 }
 
-// Tenures returns who has had the disk, in order, as it is in the store; nobody if its node ran alone.
+// Tenures returns which processes have had the disk, in order, as it is in the store; nobody if its node ran alone.
 func (s *Store) Tenures() (list []Tenure, err error) {
 	if err := s.enter(); err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ type Keeper struct {
 	asked     chan chan snapshotAsked       // for snapshots
 	enlists   chan enlisting
 	running   atomic.Bool              // the goroutine of the rounds is there
-	list      atomic.Pointer[[]Tenure] // who has had the disk; nil = nobody. Never changed in place
+	list      atomic.Pointer[[]Tenure] // which processes have had the disk; nil = nobody. Never changed in place
 	epoch     atomic.Uint64            // of the head that is on disk
 	whole     atomic.Bool              // begun
 	closed    atomic.Bool

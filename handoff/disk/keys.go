@@ -14,7 +14,7 @@ const (
 
 	// Of a node in a cluster.
 	streamPrefix  = 's' // streams: incarnation that had the disk 8, out 1, incarnation of the peer 8, node
-	tenuresPrefix = 't' // who has had the disk, JSON
+	tenuresPrefix = 't' // which processes have had the disk, JSON
 	voidPrefix    = 'v' // stretches in which all was discarded: as entries, from whose numbers theirs are
 )
 

@@ -137,7 +137,7 @@ func (k *Keeper) strange(h Head) bool {
 	return other(h.Node, now.Node) || other(h.Cluster, now.Cluster) || other(h.UID, now.UID)
 }
 
-// List returns who has had the disk, in order: the last one is the present process, if it has enlisted.
+// List returns which processes have had the disk, in order: the last one is the present process, if it has enlisted.
 func (k *Keeper) List() []Tenure {
 	if p := k.list.Load(); p != nil {
 		return slices.Clone(*p)
@@ -145,7 +145,7 @@ func (k *Keeper) List() []Tenure {
 	return nil
 }
 
-// Named forgets who has had the disk and is not named by any row any more. A caller goes by a table in which the last one of
+// Named forgets which processes have had the disk and is not named by any row any more. A caller goes by a table in which the last one of
 // the list is a member: so nobody before it is, and no later table can name one of those that this one does not.
 // It is forgotten on disk with the next round that writes.
 func (k *Keeper) Named(is func(incarnation uint64) bool) {
@@ -205,7 +205,7 @@ func (k *Keeper) Whole() bool {
 	return k.whole.Load() && k.refusing.Load() == nil && !k.closed.Load()
 }
 
-// disown forgets all who have had the disk, but this process: what they have left is not in the objects.
+// disown forgets all that have had the disk, but this process: what they have left is not in the objects.
 func (k *Keeper) disown() {
 	list := k.List()
 	if k.mine {

@@ -286,7 +286,7 @@ func (d *clusterDisk) become(incarnation uint64) error {
 
 func (d *clusterDisk) enlist(incarnation uint64) error {
 	if err := d.keeper.Enlist(incarnation); err != nil {
-		return fmt.Errorf("writing who has the disk to %s: %w", filepath.Join(d.c.cfg.DataDir, diskDirectory), err)
+		return fmt.Errorf("writing which process has the disk to %s: %w", filepath.Join(d.c.cfg.DataDir, diskDirectory), err)
 	}
 	d.c.serving.OnDisk(d.list(), 0, false)
 	return nil

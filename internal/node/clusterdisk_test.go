@@ -30,7 +30,7 @@ func withDisk(dir string, change func(*Config)) func(*Config) {
 	})
 }
 
-// had returns who has had the store in a data directory.
+// had returns which processes have had the store in a data directory.
 func had(t *testing.T, dir string) []disk.Tenure {
 	t.Helper()
 	o := offline(t, dir)

@@ -463,7 +463,7 @@ func TestTwoCutOffUnderInterval(t *testing.T) {
 	m.whole(true)
 }
 
-// TestJoinAndDrainWithDisks: what moves is on the disks of those who get it before it counts.
+// TestJoinAndDrainWithDisks: what moves is on the disks of those that get it before it counts.
 func TestJoinAndDrainWithDisks(t *testing.T) {
 	m := newMachines(t, "always")
 	m.start("n1", "n2", "n3")

@@ -15,7 +15,7 @@ import (
 // leader hears everything anew. So it gives nothing up before it has waited all of the time itself.
 // For the second of two disks all leaders have waited that have known of the rows: where leaders
 // change more often than that takes, they would never go on. The present one has to have led for 5 s
-// of it, in which it hears of all who are there.
+// of it, in which it hears of all that are there.
 //
 // A disk is heard when a member that holds a lease says in its renewal that a process that the
 // row names has had it. That is enough to go on from it. What it waits for is the other disk,
@@ -328,7 +328,7 @@ func (c *cold) next(now int64, alive func(table.Holder) bool) (table.Command, bo
 	return table.Command{}, false
 }
 
-// settles reports whether rows have begun to wait a moment ago: those who have died together come
+// settles reports whether rows have begun to wait a moment ago: those that have died together come
 // back together, and the ring is not changed twice.
 func (c *cold) settles(now int64) bool {
 	for p := range c.since {

@@ -264,7 +264,7 @@ func TestColdStartEmptied(t *testing.T) {
 	}
 }
 
-// TestColdStartNobody: nobody comes back who has the rows of one node. Where no answer waits for
+// TestColdStartNobody: no process comes back that has the rows of one node. Where no answer waits for
 // disks, they are given up in the end, and by no leader where one does.
 func TestColdStartNobody(t *testing.T) {
 	t.Parallel()
@@ -335,7 +335,7 @@ func TestColdStartInOrder(t *testing.T) {
 		return early || c.again(func(tab *table.Table) bool { return len(tab.Members) == 2 && tab.Cold() == 0 })(tab)
 	})
 	if early {
-		t.Fatal("the first one is back before all are known to be dead: rows were given to others who are")
+		t.Fatal("the first one is back before all are known to be dead: rows were given to others that are")
 	}
 	if time.Since(began) >= forever {
 		t.Error("it took as long as for disks that were not stopped in order")

@@ -99,7 +99,7 @@ type Config struct {
 	// for them to come back with their state before it removes them, and for how long it waits
 	// for the second of two disks that a row may go on from. Default 30 s.
 	ResumeWait time.Duration
-	// RecoverWait is how long a leader waits for the disk of somebody who had a row, before the row
+	// RecoverWait is how long a leader waits for the disk of a process that had a row, before the row
 	// is given up. Where answers wait for disks, none is ever given up like that. Default 5 min.
 	RecoverWait time.Duration
 

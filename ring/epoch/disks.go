@@ -96,8 +96,8 @@ func (k *keeper) stoppedInOrder(q *peerv1.RenewRequest) {
 	}
 }
 
-// overTogether returns the members to be removed where disks count. All who are dead are removed
-// at once, when of every member it is known whether it lives: rows are to name all who had them. A lease
+// overTogether returns the members to be removed where disks count. All that are dead are removed
+// at once, when of every member it is known whether it lives: rows are to name all that had them. A lease
 // that is not over says that of a member only if it was granted after those died.
 // Those that have stopped together are waited for by a leader that is one of them, and those that
 // are mute as ever.

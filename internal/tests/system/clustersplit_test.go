@@ -106,7 +106,7 @@ func TestClusterSplit(t *testing.T) {
 // A key that gets hot is split by itself, soon, and merged when it is calm.
 func TestClusterSplitsByItself(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, false, "--hot-floor", "50", "--hot-per-part", "20", "--hot-stay", "2s")
+	c := newCluster(t, 3, false, "--hot-floor", "50", "--hot-per-part", "20", "--hot-stay", "4s")
 	l := startLoad(t, c, 2*time.Millisecond) // 16 keys that are busy alike
 	began, sent := time.Now(), int64(0)
 	for n := 0; c.nodes[0].splitState("hot") == nil; n++ {
@@ -130,7 +130,12 @@ func TestClusterSplitsByItself(t *testing.T) {
 		<-time.After(5 * time.Millisecond)
 	}
 	t.Logf("split after %s", time.Since(began))
-	eventually(t, "it is merged", func() bool { return c.nodes[1].splitState("hot") == nil })
+	for _, n := range c.nodes { // each has a table of its own
+		eventually(t, n.id+" has the split", func() bool { return n.splitState("hot") != nil })
+	}
+	for _, n := range c.nodes {
+		eventually(t, n.id+" has it merged", func() bool { return n.splitState("hot") == nil })
+	}
 	r, err := counterpb.NewCounterServiceClient(c.nodes[2].conn).Get(t.Context(), &counterpb.GetRequest{Key: "hot"})
 	if err != nil || r.Value != sent || r.Parts != 0 {
 		t.Errorf("%d adds, and it is %v, %v", sent, r, err)

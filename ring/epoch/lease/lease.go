@@ -200,7 +200,7 @@ func (g *Grants[K]) Alive(k K, now int64) bool {
 }
 
 // Outlives reports whether a member was granted a lease so long after the last one of another, whose lease is over, that the
-// two have not died at one moment: who lives renews its lease every third of a TTL.
+// two have not died at one moment: a process that lives renews its lease every third of a TTL.
 func (g *Grants[K]) Outlives(k, over K) bool {
 	m, dead := g.members[k], g.members[over]
 	return m != nil && (dead == nil || dead.expires == 0 || m.expires-dead.expires >= g.cfg.TTL/2)
